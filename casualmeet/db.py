@@ -1,0 +1,120 @@
+"""What the three databases need beyond the ORM: retry of transient conflicts, and inserts that may be repeated."""
+
+import functools
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import ParamSpec, TypeVar
+
+from django.db import IntegrityError, close_old_connections, connection, models, transaction
+from django.db.utils import DatabaseError
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+M = TypeVar("M", bound=models.Model)
+
+ATTEMPTS = 6
+FIRST_WAIT_SECONDS = 0.05
+# PostgreSQL, Appendix A: serialization failure, deadlock, lock not available, and the server going away.
+TRANSIENT_SQLSTATES = {"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "08000", "08001", "08003", "08006"}
+TRANSIENT_TEXTS = (
+    "database is locked",
+    "database table is locked",
+    "connection is closed",
+    "server closed the connection",
+)
+# pymongo: what a failover or a dropped connection raises; write errors carry one of these codes
+# (MongoDB server error codes: WriteConflict, primary stepped down, shutting down, not primary).
+TRANSIENT_MONGO = {
+    "AutoReconnect",
+    "NotPrimaryError",
+    "NetworkTimeout",
+    "ServerSelectionTimeoutError",
+    "ConnectionFailure",
+}
+TRANSIENT_MONGO_CODES = {112, 189, 91, 11600, 11602, 10107, 13435, 13436, 6, 7, 89, 9001}
+
+
+def has_transactions() -> bool:
+    """False on MongoDB, where `atomic()` does nothing and the order of writes carries the promise instead."""
+    return connection.vendor != "mongodb"
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same work may succeed when done again: a lock, a conflict or a failover, not a mistake of ours."""
+    return any(_transient(cause) for cause in _chain(error))
+
+
+def retry_transient(function: Callable[P, R]) -> Callable[P, R]:
+    """Run the function again, after a short random wait, when a transient conflict broke it.
+
+    The function must be safe to repeat. Inside a transaction it runs once: only the whole can be repeated.
+    """
+
+    @functools.wraps(function)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        if connection.in_atomic_block:
+            return function(*args, **kwargs)
+        for attempt in range(1, ATTEMPTS):
+            try:
+                return function(*args, **kwargs)
+            except DatabaseError as error:
+                if not is_transient(error):
+                    raise
+                logger.warning(
+                    "%s: attempt %d met %s; trying again", function.__qualname__, attempt, type(error).__name__
+                )
+                close_old_connections()
+                time.sleep(random.uniform(0, FIRST_WAIT_SECONDS * 2**attempt))
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def insert_missing(model: type[M], rows: Sequence[M]) -> None:
+    """Insert the rows whose unique keys are not there yet; leave the others as they are.
+
+    The keys decide, so it may be repeated after a crash and raced by others.
+    """
+    if not rows:
+        return
+    if connection.features.supports_ignore_conflicts:
+        model._default_manager.bulk_create(rows, ignore_conflicts=True, batch_size=1000)
+        return
+    present = set(model._default_manager.filter(pk__in=[row.pk for row in rows]).values_list("pk", flat=True))
+    missing = [row for row in rows if row.pk not in present]
+    try:
+        model._default_manager.bulk_create(missing)
+    except IntegrityError:
+        # Another process inserts the same rows, or another key is taken: find out which, one by one.
+        for row in missing:
+            insert_one(row)
+
+
+def insert_one(row: models.Model) -> bool:
+    """Insert the row; False when one of its unique keys is taken."""
+    try:
+        with transaction.atomic():
+            row.save(force_insert=True)
+    except IntegrityError:
+        return False
+    return True
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _transient(error: BaseException) -> bool:
+    if getattr(error, "sqlstate", None) in TRANSIENT_SQLSTATES:
+        return True
+    if any(base.__name__ in TRANSIENT_MONGO for base in type(error).__mro__):
+        return True
+    if type(error).__module__.startswith("pymongo") and getattr(error, "code", None) in TRANSIENT_MONGO_CODES:
+        return True
+    return isinstance(error, DatabaseError) and any(text in str(error) for text in TRANSIENT_TEXTS)

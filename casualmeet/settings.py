@@ -1,0 +1,231 @@
+"""Every setting, from the environment, with defaults that are safe in production. `.env.example` explains each."""
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import environ
+from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+
+from casualmeet.databases import database_settings, is_mongodb, process_role
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR_DIR = BASE_DIR / "var"
+VAR_DIR.mkdir(exist_ok=True)
+
+env = environ.Env()
+env.smart_cast = False
+environ.Env.read_env(BASE_DIR / ".env")
+
+DEBUG = env.bool("DEBUG", default=False)
+SECRET_KEY = env.str("SECRET_KEY", default="")
+if not SECRET_KEY:
+    raise ImproperlyConfigured("SECRET_KEY is not set: put it in the environment, or let `make run` write a .env.")
+
+PORT = env.int("PORT", default=8000)
+PUBLIC_BASE_URL = env.str("PUBLIC_BASE_URL", default=f"http://localhost:{PORT}").rstrip("/")
+_public = urlsplit(PUBLIC_BASE_URL)
+if _public.scheme not in {"http", "https"} or not _public.hostname:
+    raise ImproperlyConfigured("PUBLIC_BASE_URL must be like https://safety.example.org.")
+_https = _public.scheme == "https"
+
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"] if DEBUG else [])
+if _public.hostname not in ALLOWED_HOSTS:
+    ALLOWED_HOSTS = [*ALLOWED_HOSTS, _public.hostname]
+
+# Products and apps
+
+DATABASE_URL = env.str("DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'casualmeet.sqlite3'}")
+REDIS_URL = env.str("REDIS_URL", default="")
+_mongodb = is_mongodb(DATABASE_URL)
+
+INSTALLED_APPS = [
+    "daphne",
+    "casualmeet.contrib.MongoConsoleConfig" if _mongodb else "casualmeet.contrib.ConsoleConfig",
+    "casualmeet.contrib.MongoAuthConfig" if _mongodb else "django.contrib.auth",
+    "casualmeet.contrib.MongoContentTypesConfig" if _mongodb else "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "csp",
+    "ninja",
+    "js_lib_leaflet",
+    "safety",
+    "sos",
+    "notifications",
+    "ops",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "casualmeet.errors.PlainErrorsMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "safety.middleware.PersonTimeZoneMiddleware",
+]
+
+ROOT_URLCONF = "casualmeet.urls"
+ASGI_APPLICATION = "casualmeet.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "notifications.context.unread",
+            ],
+        },
+    },
+]
+
+# Data
+
+DATABASES = {
+    "default": database_settings(
+        DATABASE_URL,
+        role=process_role(),
+        pool_size=env.int("DATABASE_POOL_SIZE", default=10),
+        var=VAR_DIR,
+    ),
+}
+AUTH_USER_MODEL = "safety.User"
+if _mongodb:
+    DEFAULT_AUTO_FIELD = "django_mongodb_backend.fields.ObjectIdAutoField"
+    MIGRATION_MODULES = {
+        "admin": "casualmeet.mongodb_migrations.admin",
+        "auth": "casualmeet.mongodb_migrations.auth",
+        "contenttypes": "casualmeet.mongodb_migrations.contenttypes",
+    }
+    # "MongoDB does not support check constraints": there the verbs alone keep these rules.
+    SILENCED_SYSTEM_CHECKS = ["models.W027"]
+else:
+    DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+CHANNEL_LAYERS = {
+    "default": {
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {
+            "hosts": [
+                {
+                    "address": REDIS_URL,
+                    "socket_connect_timeout": 1,
+                    "socket_keepalive": True,
+                    "health_check_interval": 15,
+                }
+            ],
+            "prefix": "cm-safety",
+        },
+    }
+    if REDIS_URL
+    else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
+}
+
+# People and security
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "home"
+
+CSRF_TRUSTED_ORIGINS = [f"{_public.scheme}://{_public.netloc}"]
+CSRF_COOKIE_SECURE = SESSION_COOKIE_SECURE = _https
+SESSION_COOKIE_AGE = 60 * 60 * 24 * 30
+SECURE_SSL_REDIRECT = _https
+SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
+SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000) if _https else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _https
+if env.bool("TRUST_X_FORWARDED_PROTO", default=False):
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+X_FRAME_OPTIONS = "DENY"
+SECURE_REFERRER_POLICY = "same-origin"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 262_144
+
+MAP_TILE_URL = env.str("MAP_TILE_URL", default="")
+_tiles = urlsplit(MAP_TILE_URL.replace("{s}.", "*."))
+_socket = f"{'wss' if _https else 'ws'}://{_public.netloc}"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "font-src": [SELF],
+        "img-src": [SELF, "data:", *([f"{_tiles.scheme}://{_tiles.netloc}"] if MAP_TILE_URL else [])],
+        "connect-src": [SELF, _socket],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+        "manifest-src": [SELF],
+    }
+}
+
+# Language, time, files
+
+LANGUAGE_CODE = "en"
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "staticfiles"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+WHITENOISE_USE_FINDERS = WHITENOISE_AUTOREFRESH = DEBUG
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
+        if DEBUG
+        else "whitenoise.storage.CompressedManifestStaticFilesStorage"
+    },
+}
+
+# Timers and deliveries
+
+MIN_TIMER_MINUTES = 1 if DEBUG else 15
+TIMER_POLL_SECONDS = env.float("TIMER_POLL_SECONDS", default=1.0)
+DISPATCH_CONCURRENCY = env.int("DISPATCH_CONCURRENCY", default=25)
+DISPATCH_POLL_SECONDS = env.float("DISPATCH_POLL_SECONDS", default=0.25)
+LIVE_POLL_SECONDS = env.float("LIVE_POLL_SECONDS", default=10.0 if REDIS_URL else 0.5)
+
+# Carriers
+
+TWILIO_ACCOUNT_SID = env.str("TWILIO_ACCOUNT_SID", default="")
+TWILIO_AUTH_TOKEN = env.str("TWILIO_AUTH_TOKEN", default="")
+TWILIO_FROM = env.str("TWILIO_FROM", default="")
+TWILIO_MESSAGING_SERVICE_SID = env.str("TWILIO_MESSAGING_SERVICE_SID", default="")
+TWILIO_API_BASE_URL = env.str("TWILIO_API_BASE_URL", default="https://api.twilio.com")
+FAST2SMS_API_KEY = env.str("FAST2SMS_API_KEY", default="")
+FAST2SMS_ROUTE = env.str("FAST2SMS_ROUTE", default="q")
+FAST2SMS_SENDER_ID = env.str("FAST2SMS_SENDER_ID", default="")
+FAST2SMS_API_BASE_URL = env.str("FAST2SMS_API_BASE_URL", default="https://www.fast2sms.com")
+FAST2SMS_TEMPLATES = env.dict("FAST2SMS_TEMPLATES", default={})
+
+DEMO_PASSWORD = env.str("DEMO_PASSWORD", default="")
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {"mask": {"()": "casualmeet.logs.MaskPersonalData"}},
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["mask"]}},
+    "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
+    "loggers": {
+        "django": {"handlers": [], "level": "INFO", "propagate": True},
+        # The client logs every request and its answer, with the numbers in them.
+        "twilio": {"level": "WARNING"},
+    },
+}

@@ -1,0 +1,73 @@
+"""What every test may use, and what no test may do. The environment is set in testing/environment.py."""
+
+import inspect
+import os
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from django.conf import settings
+from django.db import connection, connections
+
+from testing import processes
+from testing.servers import Redis
+
+LEAKS = (
+    "{name} is async and uses the database without a real transaction: what it writes through "
+    "database_sync_to_async would stay for the tests after it. Mark it django_db(transaction=True)."
+)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Refuse async tests that would leak rows."""
+    made = yield
+    for item in made if isinstance(made, list) else [made]:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj) and _leaks(item):
+            raise collector.CollectError(LEAKS.format(name=item.name))
+    return made
+
+
+def pytest_configure() -> None:
+    """Serve static files by their plain names: the manifest exists only after collectstatic."""
+    settings.STORAGES["staticfiles"]["BACKEND"] = "django.contrib.staticfiles.storage.StaticFilesStorage"
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(
+    django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Give each run its own SQLite file, so that two runs in one working copy don't delete each other's."""
+    for database in connections.all():
+        if database.vendor == "sqlite":
+            database.settings_dict["TEST"]["NAME"] = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
+
+
+@pytest.fixture
+def database_url(transactional_db: None) -> str:
+    """The test database as DATABASE_URL, for processes that the test starts."""
+    name = connection.settings_dict["NAME"]
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{name}"
+    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}").geturl()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Redis]:
+    """A real Redis, started when the first test asks for it. A test that stops it starts it again."""
+    with Redis() as server:
+        yield server
+
+
+@pytest.fixture
+def wait_until() -> Callable[..., Any]:
+    """Poll until a condition holds: `wait_until(lambda: …, timeout=10, message="…")`."""
+    return processes.wait_until
+
+
+def _leaks(item: pytest.Function) -> bool:
+    marker = item.get_closest_marker("django_db")
+    if marker is not None:
+        return not (marker.kwargs.get("transaction") or marker.args[:1] == (True,))
+    return "db" in item.fixturenames and "transactional_db" not in item.fixturenames

@@ -1,0 +1,102 @@
+"""What every carrier is given, and what it has to answer."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Literal, Protocol
+from uuid import UUID
+
+ErrorClass = Literal[
+    "",
+    "auth",
+    "bad_recipient",
+    "config",
+    "content",
+    "expired",
+    "geo",
+    "opt_out",
+    "throttled",
+    "transient",
+]
+
+MAX_RAW: Final = 4000
+MAX_DETAIL: Final = 500
+MAX_ERROR_CODE: Final = 32
+MAX_MESSAGE_ID: Final = 64
+
+
+class Outcome(StrEnum):
+    """What one call to a carrier came to, in terms of what may be done next.
+
+    ACCEPTED: the carrier took the message off our hands. It is not "delivered".
+    TRANSIENT: certainly not sent; the same carrier may take it later.
+    PERMANENT: certainly not sent, and this carrier will not take it.
+    UNKNOWN: the request left but no readable answer came back. The message may be out, so
+        whatever is sent next has to say that it is a repeat.
+    """
+
+    ACCEPTED = "accepted"
+    TRANSIENT = "transient"
+    PERMANENT = "permanent"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """One text message to one number.
+
+    `to` is E.164. `variables` fill a registered template where a carrier sends templates
+    instead of `text`. Number and words stay out of the repr, and so out of logs and tracebacks.
+    """
+
+    to: str = field(repr=False)
+    text: str = field(repr=False)
+    kind: str
+    variables: tuple[str, ...] = field(repr=False)
+    language: str
+    attempt_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A carrier's answer, classified.
+
+    `raw` is the answer's body as it came, for every call that got one. `retry_after` is in
+    seconds. Every text is cut to the limits above and made fit for any database: a carrier
+    that answers garbage must not be able to make saving its answer fail.
+    """
+
+    outcome: Outcome
+    carrier_message_id: str = ""
+    http_status: int | None = None
+    error_code: str = ""
+    error_class: ErrorClass = ""
+    detail: str = ""
+    raw: str = ""
+    retry_after: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, limit in (
+            ("carrier_message_id", MAX_MESSAGE_ID),
+            ("error_code", MAX_ERROR_CODE),
+            ("detail", MAX_DETAIL),
+            ("raw", MAX_RAW),
+        ):
+            object.__setattr__(self, name, storable(getattr(self, name)[:limit]))
+
+
+class Carrier(Protocol):
+    """Something that takes a message off our hands.
+
+    `send` is called from many threads at once. It never raises for anything the network or
+    the carrier does: all of that becomes an `Answer`.
+    """
+
+    name: str
+    simulated: bool
+
+    def send(self, message: OutgoingMessage) -> Answer: ...
+
+
+def storable(text: str) -> str:
+    """`text` with what PostgreSQL (NUL) or UTF-8 (lone surrogates) would refuse replaced by "?"."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "?")

@@ -1,0 +1,111 @@
+"""Which carriers there are, and which of them a number goes to."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.signals import setting_changed
+
+from notifications.carriers.base import Carrier
+from notifications.carriers.fast2sms import Fast2SMSCarrier
+from notifications.carriers.simulated import SimulatedCarrier
+from notifications.carriers.transport import POOL_SIZE
+from notifications.carriers.twilio import TwilioCarrier
+
+_INDIA: Final = "+91"
+_ORDER_INDIA: Final = ("fast2sms", "twilio")
+_ORDER_ELSEWHERE: Final = ("twilio",)
+
+_lock: Final = threading.Lock()
+_carriers: dict[str, Carrier] | None = None
+
+
+def configured() -> dict[str, Carrier]:
+    """The carriers of this installation by name, built once per process.
+
+    The simulated carrier stands in only where no credential of a real one is set. With a half
+    set of credentials there is none at all: simulating would swallow real alerts.
+    """
+    global _carriers
+    with _lock:
+        if _carriers is None:
+            _carriers = {carrier.name: carrier for carrier in _build()}
+        return _carriers
+
+
+def get(name: str) -> Carrier | None:
+    """The configured carrier of this name, None if there is none (any more)."""
+    return configured().get(name)
+
+
+def route(to: str) -> tuple[str, ...]:
+    """Names of the carriers for the E.164 number `to`, first choice first; empty if none fits."""
+    carriers = configured()
+    if "simulated" in carriers:
+        return ("simulated",)
+    order = _ORDER_INDIA if to.startswith(_INDIA) else _ORDER_ELSEWHERE
+    return tuple(name for name in order if name in carriers)
+
+
+def real_carrier_configured() -> bool:
+    """Whether messages can leave this installation."""
+    return any(not carrier.simulated for carrier in configured().values())
+
+
+def problems() -> tuple[str, ...]:
+    """What is missing from a half set of credentials, each as a sentence for the operator."""
+    found = []
+    sender = settings.TWILIO_FROM or settings.TWILIO_MESSAGING_SERVICE_SID
+    twilio = {
+        "TWILIO_ACCOUNT_SID": settings.TWILIO_ACCOUNT_SID,
+        "TWILIO_AUTH_TOKEN": settings.TWILIO_AUTH_TOKEN,
+        "TWILIO_FROM or TWILIO_MESSAGING_SERVICE_SID": sender,
+    }
+    if any(twilio.values()):
+        found += [f"Twilio is not used: {name} is not set." for name in twilio if not twilio[name]]
+    if settings.FAST2SMS_SENDER_ID and not settings.FAST2SMS_API_KEY:
+        found.append("Fast2SMS is not used: FAST2SMS_API_KEY is not set.")
+    return tuple(found)
+
+
+def reset() -> None:
+    """Forget the carriers, so that the next use builds them from the settings of then."""
+    global _carriers
+    with _lock:
+        _carriers = None
+
+
+def _build() -> Iterator[Carrier]:
+    # More threads than pooled connections would reconnect for every message.
+    pool_size = max(POOL_SIZE, settings.DISPATCH_CONCURRENCY)
+    sender = settings.TWILIO_FROM or settings.TWILIO_MESSAGING_SERVICE_SID
+    twilio = bool(settings.TWILIO_ACCOUNT_SID and settings.TWILIO_AUTH_TOKEN and sender)
+    if settings.FAST2SMS_API_KEY:
+        yield Fast2SMSCarrier(
+            settings.FAST2SMS_API_KEY,
+            route=settings.FAST2SMS_ROUTE,
+            sender_id=settings.FAST2SMS_SENDER_ID,
+            templates=settings.FAST2SMS_TEMPLATES,
+            base_url=settings.FAST2SMS_API_BASE_URL,
+            pool_size=pool_size,
+        )
+    if twilio:
+        yield TwilioCarrier(
+            settings.TWILIO_ACCOUNT_SID,
+            settings.TWILIO_AUTH_TOKEN,
+            sender=settings.TWILIO_FROM,
+            messaging_service_sid=settings.TWILIO_MESSAGING_SERVICE_SID,
+            base_url=settings.TWILIO_API_BASE_URL,
+            pool_size=pool_size,
+        )
+    if not twilio and not settings.FAST2SMS_API_KEY and not problems():
+        yield SimulatedCarrier()
+
+
+def _on_setting_changed(*, setting: str, **_: Any) -> None:
+    if setting.startswith(("TWILIO_", "FAST2SMS_", "DISPATCH_CONCURRENCY")):
+        reset()
+
+
+setting_changed.connect(_on_setting_changed)

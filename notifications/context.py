@@ -1,0 +1,20 @@
+"""What every page's header shows."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
+
+from notifications.models import Notification
+
+
+def unread(request: HttpRequest) -> dict[str, Any]:
+    """`unread_count`, looked up only where a template shows it."""
+    user = getattr(request, "user", None)
+
+    def count() -> int:
+        if user is None or not user.is_authenticated:
+            return 0
+        return Notification.objects.filter(recipient_id=user.pk, read_at__isnull=True).count()
+
+    return {"unread_count": SimpleLazyObject(count)}

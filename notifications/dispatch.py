@@ -1,0 +1,135 @@
+"""The dispatcher: takes queued deliveries under a lease, calls the carriers, writes down what they answered.
+
+One thread talks to the database, in batches; the pool's threads only call carriers. So a call never happens inside
+a transaction (P5), and an answer waits in memory while the database is away. Any number of dispatchers share the
+queue: every step is a conditional update.
+"""
+
+import logging
+import queue
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from casualmeet import clock
+from casualmeet.db import is_transient
+from notifications import wake
+from notifications.attempts import Job, claim_jobs, finish, recover_leases
+from notifications.carriers import routing
+from notifications.carriers.base import Answer, Outcome
+from ops.worker import run_cycles
+
+logger = logging.getLogger(__name__)
+
+RECOVERY_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What one cycle did."""
+
+    claimed: int = 0
+    finished: int = 0
+
+
+class Dispatcher:
+    """Runs cycles in one thread and carrier calls in a pool of `concurrency` threads."""
+
+    def __init__(self, *, concurrency: int | None = None) -> None:
+        self.concurrency = concurrency or settings.DISPATCH_CONCURRENCY
+        self._pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="carrier")
+        self._in_flight = 0
+        self._answers: queue.SimpleQueue[tuple[Job, Answer]] = queue.SimpleQueue()
+        self._unstored: list[tuple[Job, Answer]] = []
+        self._recovered_at = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call is out or an answer waits to be stored."""
+        return bool(self._in_flight or self._unstored)
+
+    def cycle(self, *, claim: bool = True) -> Counts:
+        """Store the answers that came, take over what dead dispatchers left, and fill the free slots of the pool."""
+        finished = self._store_answers()
+        now = clock.now()
+        if now.timestamp() - self._recovered_at > RECOVERY_SECONDS:
+            recover_leases(now)
+            self._recovered_at = now.timestamp()
+        jobs = claim_jobs(self.concurrency - self._in_flight, now=now) if claim else []
+        for job in jobs:
+            self._in_flight += 1
+            self._pool.submit(self._call, job)
+        return Counts(claimed=len(jobs), finished=finished)
+
+    def drain(self) -> None:
+        """Work until nothing is due and no call is out; for `--once` and for tests."""
+        while self.cycle().claimed or self.busy:
+            if self.busy:
+                wake.work.wait(timeout=0.5)
+                wake.work.clear()
+
+    def close(self) -> None:
+        """Claim nothing more, wait for the calls that are out, store their answers."""
+        self._pool.shutdown(wait=True)
+        self._store_answers()
+
+    def _call(self, job: Job) -> None:
+        try:
+            answer = _call_carrier(job)
+        except Exception as error:
+            # A carrier must not raise; if one does, nobody knows whether the request left.
+            logger.exception("Carrier %s raised", job.attempt.carrier)
+            answer = Answer(outcome=Outcome.UNKNOWN, detail=f"{type(error).__name__} in the carrier's code")
+        self._answers.put((job, answer))
+        wake.work.set()
+
+    def _store_answers(self) -> int:
+        """Only an answer that is stored leaves `_unstored`; a database that is away raises here."""
+        while not self._answers.empty():
+            self._unstored.append(self._answers.get())
+            self._in_flight -= 1
+        stored = len(self._unstored)
+        if stored:
+            _store(self._unstored)
+            self._unstored = []
+        return stored
+
+
+def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None = None) -> None:
+    """Dispatch until `stop`, then finish the calls that are out. Rides out a database that is away."""
+    dispatcher = Dispatcher(concurrency=concurrency)
+    listener = threading.Thread(target=wake.listen, args=(stop,), name="wake", daemon=True)
+    listener.start()
+    try:
+        run_cycles(dispatcher.cycle, stop=stop, wait=lambda _: _wait(poll_seconds))
+    finally:
+        dispatcher.close()
+
+
+def _wait(poll_seconds: float) -> None:
+    wake.work.wait(timeout=poll_seconds)
+    wake.work.clear()
+
+
+def _store(answered: list[tuple[Job, Answer]]) -> None:
+    """All in one transaction; where one of them can't be stored, it alone is left to its lease (P14)."""
+    try:
+        finish(answered, now=clock.now())
+    except Exception as error:
+        if is_transient(error):
+            raise
+        logger.exception("Storing %d answers failed; storing them one by one", len(answered))
+        for one in answered:
+            try:
+                finish([one], now=clock.now())
+            except Exception:
+                logger.exception("The answer for delivery %s can't be stored", one[0].delivery.pk)
+
+
+def _call_carrier(job: Job) -> Answer:
+    carrier = routing.get(job.attempt.carrier)
+    if carrier is None:
+        return Answer(outcome=Outcome.PERMANENT, error_class="config", detail="This carrier is not configured here.")
+    return carrier.send(job.message)

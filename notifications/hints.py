@@ -1,0 +1,90 @@
+"""Sends hints through Redis from a thread of its own, so that no caller ever waits for Redis or sees it fail.
+
+A hint that is lost costs a poll interval, nothing else: so when the queue is full or Redis is down, hints are dropped.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+
+import redis.asyncio
+from channels.layers import get_channel_layer
+from django.conf import settings
+
+logger = logging.getLogger(__name__)
+
+QUEUE_SIZE = 20_000
+BREAKER_SECONDS = 5.0
+# Hints for one group within this time are one hint.
+COALESCE_SECONDS = 0.02
+
+_queue: queue.Queue[tuple[str, str]] = queue.Queue(maxsize=QUEUE_SIZE)
+_thread: threading.Thread | None = None
+_lock = threading.Lock()
+
+
+def send_to_group(group: str) -> None:
+    """Tell every live socket of a group to look at the database."""
+    _put("group", group)
+
+
+def send_to_redis(channel: str) -> None:
+    """Publish an empty message on a Redis channel."""
+    _put("channel", channel)
+
+
+def _put(kind: str, name: str) -> None:
+    if not settings.REDIS_URL:
+        return
+    _start()
+    try:
+        _queue.put_nowait((kind, name))
+    except queue.Full:
+        logger.warning("Dropped a hint: the queue is full.")
+
+
+def _start() -> None:
+    global _thread
+    with _lock:
+        if _thread is None or not _thread.is_alive():
+            _thread = threading.Thread(target=_run, name="hints", daemon=True)
+            _thread.start()
+
+
+def _run() -> None:
+    """One event loop, and so one set of Redis connections, for the life of the process."""
+    loop = asyncio.new_event_loop()
+    client = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=1)
+    while True:
+        batch = _next_batch()
+        try:
+            loop.run_until_complete(_send(client, batch))
+        except Exception as error:  # noqa: BLE001 - a hint may fail in any way; nothing may follow from it
+            logger.warning("Could not send hints: %s: %s", type(error).__name__, error)
+            time.sleep(BREAKER_SECONDS)
+            _drop_all()
+
+
+def _next_batch() -> list[tuple[str, str]]:
+    """The waiting hints without repeats, in order; blocks until there is one."""
+    batch = {_queue.get(): None}
+    time.sleep(COALESCE_SECONDS)
+    while not _queue.empty():
+        batch[_queue.get_nowait()] = None
+    return list(batch)
+
+
+def _drop_all() -> None:
+    while not _queue.empty():
+        _queue.get_nowait()
+
+
+async def _send(client: redis.asyncio.Redis, batch: list[tuple[str, str]]) -> None:
+    layer = get_channel_layer()
+    for kind, name in batch:
+        if kind == "group":
+            await layer.group_send(name, {"type": "live.changed"})
+        else:
+            await client.publish(name, b"")

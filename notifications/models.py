@@ -1,0 +1,152 @@
+"""The outbox, what each carrier was asked and answered, and in-app notifications."""
+
+from datetime import datetime
+from typing import Self
+from uuid import uuid4
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+
+class Priority(models.IntegerChoices):
+    """Lower goes first. SOS overtakes everything."""
+
+    SOS = 0
+    SAFETY = 1, "all-clears and check prompts"
+    NORMAL = 5, "invitations and notices"
+    BULK = 9, "digests"
+
+
+class DeliveryStatus(models.TextChoices):
+    """Where a delivery stands. `accepted` is the carrier's word, `delivered` the phone's."""
+
+    HELD = "held"  # written, but not released: its incident is not complete yet (databases without transactions)
+    QUEUED = "queued"
+    SENDING = "sending"  # a dispatcher holds the lease, an attempt is open
+    ACCEPTED = "accepted"
+    DELIVERED = "delivered"
+    DEAD = "dead", "dead letter"
+    CANCELLED = "cancelled"
+
+
+class DeliveryQuerySet(models.QuerySet["Delivery"]):
+    """The words that queries about the outbox are made of."""
+
+    def due(self, now: datetime) -> Self:
+        """Queued, with its time come; the most urgent first."""
+        return self.filter(status=DeliveryStatus.QUEUED, next_attempt_at__lte=now).order_by(
+            "priority", "next_attempt_at"
+        )
+
+    def lease_expired(self, now: datetime) -> Self:
+        """Taken by a dispatcher that has not finished in time: it is dead, or frozen."""
+        return self.filter(status=DeliveryStatus.SENDING, lease_until__lt=now)
+
+
+class Delivery(models.Model):
+    """One message to one address on one channel. The row is the job: no broker stands behind it."""
+
+    id = models.UUIDField(primary_key=True, default=uuid4, editable=False)
+    kind = models.CharField(max_length=20)
+    channel = models.CharField(max_length=10, default="sms")
+    priority = models.PositiveSmallIntegerField(choices=Priority.choices, default=Priority.NORMAL)
+    address = models.CharField(max_length=64, help_text="E.164 for texts and calls.")
+    recipient_id = models.UUIDField(null=True, blank=True, help_text="Whose address it is.")
+    recipient_name = models.CharField(max_length=80, blank=True)
+    language = models.CharField(max_length=2, default="en")
+    link = models.CharField(max_length=120, blank=True)
+    facts = models.JSONField(help_text="What the text says; composed when it is sent.")
+    incident_id = models.UUIDField(null=True, blank=True, db_index=True)
+    person_id = models.UUIDField(null=True, blank=True, help_text="Whom it is about.")
+    follows_id = models.UUIDField(
+        null=True, blank=True, help_text="Sent only after that delivery went out; dropped if it never did."
+    )
+    wave = models.PositiveSmallIntegerField(default=1)
+    status = models.CharField(max_length=10, choices=DeliveryStatus.choices, default=DeliveryStatus.QUEUED)
+    cancel_requested = models.BooleanField(default=False, help_text="Cancelled while an attempt was open.")
+    created_at = models.DateTimeField()
+    next_attempt_at = models.DateTimeField()
+    attempt_count = models.PositiveSmallIntegerField(default=0)
+    repeat = models.PositiveSmallIntegerField(default=0, help_text="How many earlier sends may have arrived.")
+    carrier = models.CharField(max_length=20, blank=True, help_text="The carrier that is next, or that took it.")
+    simulated = models.BooleanField(default=False)
+    lease_token = models.UUIDField(null=True, blank=True, editable=False, db_index=True)
+    lease_until = models.DateTimeField(null=True, blank=True, editable=False)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    objects = DeliveryQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created_at"]
+        verbose_name_plural = "deliveries"
+        indexes = [
+            models.Index(
+                fields=["priority", "next_attempt_at"], name="delivery_queue", condition=Q(status=DeliveryStatus.QUEUED)
+            ),
+            models.Index(
+                fields=["lease_until"],
+                name="delivery_leases",
+                condition=Q(status=DeliveryStatus.SENDING),
+            ),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=Q(status__in=DeliveryStatus.values), name="delivery_status_known")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} to {self.recipient_name or 'somebody'}"
+
+
+class AttemptOutcome(models.TextChoices):
+    """How a call to a carrier ended."""
+
+    OPEN = "open"
+    ACCEPTED = "accepted"
+    TRANSIENT = "transient"
+    PERMANENT = "permanent"
+    UNKNOWN = "unknown"
+
+
+class DeliveryAttempt(models.Model):
+    """One call to one carrier, written down before it is made."""
+
+    id = models.UUIDField(primary_key=True, default=uuid4, editable=False)
+    delivery = models.ForeignKey(Delivery, on_delete=models.CASCADE, related_name="attempts")
+    number = models.PositiveSmallIntegerField()
+    carrier = models.CharField(max_length=20)
+    text = models.TextField()
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+    outcome = models.CharField(max_length=10, choices=AttemptOutcome.choices, default=AttemptOutcome.OPEN)
+    carrier_message_id = models.CharField(max_length=80, blank=True)
+    http_status = models.PositiveSmallIntegerField(null=True, blank=True)
+    error_code = models.CharField(max_length=40, blank=True)
+    error_class = models.CharField(max_length=20, blank=True)
+    detail = models.CharField(max_length=300, blank=True)
+    raw = models.TextField(blank=True, help_text="The carrier's answer as it came, cut at 4,000 characters.")
+
+    class Meta:
+        ordering = ["started_at"]
+
+    def __str__(self) -> str:
+        return f"{self.carrier} #{self.number}: {self.outcome}"
+
+
+class Notification(models.Model):
+    """Something the person is told inside the app."""
+
+    id = models.UUIDField(primary_key=True, default=uuid4, editable=False)
+    recipient = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="notifications")
+    kind = models.CharField(max_length=30)
+    title = models.CharField(max_length=120)
+    body = models.CharField(max_length=300, blank=True)
+    incident_id = models.UUIDField(null=True, blank=True)
+    created_at = models.DateTimeField()
+    read_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return self.title

@@ -1,0 +1,158 @@
+"""The outbox: what is to be sent, written in the transaction of what caused it, and taken back when it no longer applies.
+
+A delivery's key follows from what it is for, so that queueing it twice is the same as once.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid5
+
+from django.db.models import Case, Count, F, Max, Q, Value, When
+
+from casualmeet.db import has_transactions, insert_missing
+from notifications import live, wake
+from notifications.models import AttemptOutcome, Delivery, DeliveryStatus, Priority
+
+NAMESPACE = UUID("6f4d1d5c-0f5e-4b7c-9b0e-3c1c2a7d9e10")
+
+PENDING = [DeliveryStatus.HELD, DeliveryStatus.QUEUED]
+TAKEN = [DeliveryStatus.ACCEPTED, DeliveryStatus.DELIVERED]
+WENT_OUT = Q(status__in=TAKEN) | Q(attempts__outcome__in=[AttemptOutcome.ACCEPTED, AttemptOutcome.UNKNOWN])
+
+
+@dataclass(frozen=True, slots=True)
+class Addressee:
+    """Where a text goes, and in which language."""
+
+    id: UUID
+    name: str
+    phone: str
+    language: str
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchSummary:
+    """What became of an incident's alerts: accepted by a carrier, which is not yet delivered."""
+
+    contacts_notified: int = 0
+    sms_sent: int = 0
+    last_dispatch_at: datetime | None = None
+
+
+def text_to(
+    addressee: Addressee,
+    *,
+    key: str,
+    kind: str,
+    facts: dict[str, Any],
+    now: datetime,
+    priority: Priority,
+    incident_id: UUID | None = None,
+    person_id: UUID | None = None,
+    wave: int = 1,
+    follows_id: UUID | None = None,
+) -> Delivery:
+    """An unsaved text message; `key` and the addressee decide its identity."""
+    return Delivery(
+        id=uuid5(NAMESPACE, f"{key}:{addressee.id}:sms:{wave}"),
+        kind=kind,
+        channel="sms",
+        priority=priority,
+        address=addressee.phone,
+        recipient_id=addressee.id,
+        recipient_name=addressee.name,
+        language=addressee.language,
+        link=addressee.link,
+        facts=facts,
+        incident_id=incident_id,
+        person_id=person_id,
+        follows_id=follows_id,
+        wave=wave,
+        created_at=now,
+        next_attempt_at=now,
+    )
+
+
+def queue(deliveries: Sequence[Delivery]) -> None:
+    """Write the deliveries that are not there yet, ready to be sent.
+
+    Where there are transactions they become visible with whatever caused them. Call `wake.dispatcher()` after it.
+    """
+    insert_missing(Delivery, deliveries)
+
+
+def hold(deliveries: Sequence[Delivery]) -> None:
+    """Write the deliveries of incidents, to be sent once `release` says so.
+
+    Where there are transactions the commit releases them. Where there are none, the incident may be resolved
+    before its deliveries are written: only `release`, after another look at the incident, lets them go.
+    """
+    if not has_transactions():
+        for delivery in deliveries:
+            delivery.status = DeliveryStatus.HELD
+    insert_missing(Delivery, deliveries)
+
+
+def release(incident_ids: Iterable[UUID]) -> None:
+    """Let the held deliveries of these incidents go, except those that were cancelled meanwhile."""
+    if not has_transactions():
+        Delivery.objects.filter(incident_id__in=list(incident_ids), status=DeliveryStatus.HELD).update(
+            status=DeliveryStatus.QUEUED
+        )
+
+
+def cancel(incident_ids: Iterable[UUID], *, kinds: Sequence[str], now: datetime) -> int:
+    """Cancel what was not sent yet; what is just being sent will not be tried again. Returns how many rows it met.
+
+    One update for both, so that a row which changes sides meanwhile is met on one side or the other.
+    """
+    return Delivery.objects.filter(
+        incident_id__in=list(incident_ids), kind__in=kinds, status__in=[*PENDING, DeliveryStatus.SENDING]
+    ).update(
+        status=Case(When(status__in=PENDING, then=Value(DeliveryStatus.CANCELLED.value)), default=F("status")),
+        cancel_requested=True,
+        finished_at=now,
+    )
+
+
+def possibly_sent(incident_id: UUID, *, kinds: Sequence[str]) -> list[Delivery]:
+    """The incident's deliveries that went out, or may have, or are just being sent; one per recipient, the first."""
+    rows = (
+        Delivery.objects.filter(incident_id=incident_id, kind__in=kinds)
+        .filter(WENT_OUT | Q(status=DeliveryStatus.SENDING))
+        .order_by("created_at", "id")
+    )
+    return list({row.recipient_id: row for row in reversed(rows)}.values())
+
+
+def requeue_dead(delivery_id: UUID, *, now: datetime) -> bool:
+    """Try a dead letter again from the start; False when it is none any more."""
+    updated = Delivery.objects.filter(pk=delivery_id, status=DeliveryStatus.DEAD).update(
+        status=DeliveryStatus.QUEUED, carrier="", next_attempt_at=now, attempt_count=0, finished_at=None
+    )
+    if updated:
+        wake.dispatcher()
+        live.publish(live.MODERATION)
+    return bool(updated)
+
+
+def dispatch_summaries(incident_ids: Sequence[UUID]) -> dict[UUID, DispatchSummary]:
+    """For each incident with alerts that a carrier accepted: how many contacts, how many texts, and when the last."""
+    rows = (
+        Delivery.objects.filter(incident_id__in=incident_ids, status__in=TAKEN)
+        .values("incident_id")
+        .annotate(
+            contacts=Count("recipient_id", distinct=True),
+            texts=Count("id", filter=Q(channel="sms")),
+            last=Max("finished_at"),
+        )
+        .order_by()
+    )
+    return {
+        row["incident_id"]: DispatchSummary(row["contacts"], row["texts"], row["last"])
+        for row in rows
+        if row["incident_id"]
+    }

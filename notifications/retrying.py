@@ -1,0 +1,76 @@
+"""When and through which carrier a failed delivery is tried again."""
+
+import random
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from notifications.carriers import routing
+from notifications.carriers.base import Answer, Outcome
+from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, Priority
+
+# Full jitter over these caps, in seconds; the last one repeats.
+BACKOFF_SECONDS = (2, 4, 8, 16, 30, 60, 120)
+TRIES_SOS = 10
+TRIES_OTHER = 4
+RETRY_AFTER_CAP_SOS_SECONDS = 60.0
+RETRY_AFTER_CAP_SECONDS = 3600.0
+# After an answer was lost and no other carrier is left: gives a late text the time to arrive.
+UNKNOWN_DELAY = timedelta(seconds=10)
+# Transient failures on one carrier before the other one gets a turn.
+TRIES_PER_CARRIER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The next try: its carrier, its time, and how many earlier sends may have arrived by then."""
+
+    carrier: str
+    at: datetime
+    repeat: int
+
+
+def plan(delivery: Delivery, *, carrier: str, answer: Answer, now: datetime) -> Plan | None:
+    """What follows the answer of `carrier`; None when nothing is left to try.
+
+    The answer's own attempt must be stored already: carriers that refused are read from the attempts.
+    """
+    refused = set(
+        DeliveryAttempt.objects.filter(delivery=delivery, outcome=AttemptOutcome.PERMANENT).values_list(
+            "carrier", flat=True
+        )
+    )
+    open_carriers = [name for name in routing.route(delivery.address) if name not in refused]
+    if answer.outcome is Outcome.PERMANENT:
+        left = [name for name in open_carriers if name != carrier]
+        return Plan(left[0], now, delivery.repeat) if left else None
+    tries = delivery.attempt_count + 1
+    if tries >= _tries(delivery) or not open_carriers:
+        return None
+    if answer.outcome is Outcome.UNKNOWN:
+        other = next((name for name in open_carriers if name != carrier), None)
+        return Plan(other or carrier, now if other else now + UNKNOWN_DELAY, delivery.repeat + 1)
+    return Plan(
+        _carrier_after_transient(open_carriers, carrier=carrier, tries=tries),
+        now + _backoff(delivery, tries=tries, retry_after=answer.retry_after),
+        delivery.repeat,
+    )
+
+
+def _tries(delivery: Delivery) -> int:
+    return TRIES_SOS if delivery.priority == Priority.SOS else TRIES_OTHER
+
+
+def _carrier_after_transient(open_carriers: list[str], *, carrier: str, tries: int) -> str:
+    """The same one, except that every third failure gives the next one a turn."""
+    if carrier not in open_carriers:
+        return open_carriers[0]
+    step = 1 if tries % TRIES_PER_CARRIER == 0 else 0
+    return open_carriers[(open_carriers.index(carrier) + step) % len(open_carriers)]
+
+
+def _backoff(delivery: Delivery, *, tries: int, retry_after: float | None) -> timedelta:
+    if retry_after is not None:
+        cap = RETRY_AFTER_CAP_SOS_SECONDS if delivery.priority == Priority.SOS else RETRY_AFTER_CAP_SECONDS
+        return timedelta(seconds=min(max(retry_after, 0.0), cap))
+    cap = BACKOFF_SECONDS[min(tries, len(BACKOFF_SECONDS)) - 1]
+    return timedelta(seconds=random.uniform(0, cap))

@@ -1,0 +1,27 @@
+"""Every text that leaves the house: pure functions from facts to words.
+
+`compose` writes it for carriers that take free text, `dlt_variables` for those with registered
+templates. Rules and examples: the messages page of the design.
+"""
+
+from .compose import LINKED, MAX_LINK, compose
+from .dlt import MAX_VARIABLE, dlt_template, dlt_variables
+from .facts import ALERTS, AlertFacts, Kind, format_position
+from .fitting import MAX_SEGMENTS
+from .gsm import is_gsm7, segments
+
+__all__ = [
+    "ALERTS",
+    "LINKED",
+    "MAX_LINK",
+    "MAX_SEGMENTS",
+    "MAX_VARIABLE",
+    "AlertFacts",
+    "Kind",
+    "compose",
+    "dlt_template",
+    "dlt_variables",
+    "format_position",
+    "is_gsm7",
+    "segments",
+]

@@ -1,0 +1,5 @@
+"""Addresses of the pages."""
+
+from django.urls import path
+
+urlpatterns: list[object] = []

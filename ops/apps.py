@@ -1,0 +1,9 @@
+"""App configuration."""
+
+from django.apps import AppConfig
+
+
+class OpsConfig(AppConfig):
+    """The ops room."""
+
+    name = "ops"

@@ -1,0 +1,46 @@
+"""The loop that every worker process runs: cycles that never overlap, and a stop that finishes the cycle."""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.db import close_old_connections
+
+from casualmeet import clock
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+FAILURE_WAIT_SECONDS = 1.0
+
+
+def stop_on_signals() -> threading.Event:
+    """An event that SIGTERM and SIGINT set; they interrupt nothing."""
+    stop = threading.Event()
+
+    def request_stop(signum: int, _frame: object) -> None:
+        logger.info("%s: finishing the cycle", signal.Signals(signum).name)
+        stop.set()
+
+    signal.signal(signal.SIGTERM, request_stop)
+    signal.signal(signal.SIGINT, request_stop)
+    return stop
+
+
+def run_cycles(cycle: Callable[[], R], *, stop: threading.Event, wait: Callable[[R], object]) -> None:
+    """Run `cycle` until `stop` is set, with `wait` between; a cycle that raises is logged and tried again.
+
+    Old connections are closed before each cycle: after a restart of the database the next one gets a fresh one.
+    """
+    while not stop.is_set():
+        try:
+            close_old_connections()
+            clock.now()
+            wait(cycle())
+        except Exception:
+            logger.exception("The cycle failed; trying again")
+            stop.wait(FAILURE_WAIT_SECONDS)
+    close_old_connections()

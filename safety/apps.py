@@ -1,0 +1,9 @@
+"""App configuration."""
+
+from django.apps import AppConfig
+
+
+class SafetyConfig(AppConfig):
+    """The safety room."""
+
+    name = "safety"

@@ -1,0 +1,215 @@
+"""The expiry cycle: every timer past its escalation time becomes exactly one incident, however many workers run,
+crash or lag (P1, P2, P3, P14).
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from uuid import UUID, uuid4
+
+from django.db import transaction
+
+from casualmeet import clock
+from casualmeet.db import is_transient, retry_transient
+from notifications import inbox
+from safety import contacts, positions
+from safety.models import MeetingTimer, TimerStatus
+from sos import incidents
+from sos.models import SosEvent, Source
+from sos.triggers import Trigger, person_of
+
+logger = logging.getLogger(__name__)
+
+BATCH = 500
+# A row that failed even alone is left out this long, so that it can't fill the head of every batch.
+QUARANTINE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class CycleResult:
+    """What one cycle did; `full` means that there may be more."""
+
+    processed: int = 0
+    incidents_opened: int = 0
+    joined: int = 0
+    full: bool = False
+
+    def __add__(self, other: "CycleResult") -> "CycleResult":
+        return CycleResult(
+            self.processed + other.processed,
+            self.incidents_opened + other.incidents_opened,
+            self.joined + other.joined,
+            self.full or other.full,
+        )
+
+
+@dataclass(slots=True)
+class Quarantine:
+    """Rows that failed alone, with the time from which each is tried again."""
+
+    until: dict[UUID, float] = field(default_factory=dict)
+
+    def add(self, pk: UUID) -> None:
+        """Leave this row out for a while."""
+        self.until[pk] = time.monotonic() + QUARANTINE_SECONDS
+
+    def current(self) -> list[UUID]:
+        """The rows that are left out now."""
+        self.until = {pk: until for pk, until in self.until.items() if until > time.monotonic()}
+        return list(self.until)
+
+
+_quarantine = Quarantine()
+
+
+def cycle(*, batch: int = BATCH) -> CycleResult:
+    """Complete what a crash left half-done, then expire up to `batch` due timers."""
+    repaired = repair()
+    ids = due_ids(batch, now=clock.now())
+    return repaired + expire(ids) + CycleResult(full=len(ids) == batch)
+
+
+def due_ids(batch: int, *, now: datetime) -> list[UUID]:
+    """The timers that are longest past their escalation time."""
+    due = MeetingTimer.objects.due(now).exclude(pk__in=_quarantine.current())
+    return list(due.order_by("escalates_at").values_list("pk", flat=True)[:batch])
+
+
+def next_deadline() -> datetime | None:
+    """The earliest escalation time still to come, or passed by a row in quarantine."""
+    due = MeetingTimer.objects.live().exclude(pk__in=_quarantine.current())
+    return due.order_by("escalates_at").values_list("escalates_at", flat=True).first()
+
+
+def expire(ids: Sequence[UUID]) -> CycleResult:
+    """Expire those that are still due, and open or join an incident for each.
+
+    A batch that raises is done again row by row, so that a broken row stands alone (P14).
+    """
+    if not ids:
+        return CycleResult()
+    try:
+        return _announced(_expire(ids))
+    except Exception as error:
+        if is_transient(error):
+            raise
+        logger.exception("A batch of %d timers failed; taking them one by one", len(ids))
+    total = CycleResult()
+    for pk in ids:
+        total += _expire_alone(pk)
+    return total
+
+
+def repair() -> CycleResult:
+    """Complete what a crash left half-done: on MongoDB any step may be the last one; on SQL there is nothing to find."""
+    total = CycleResult()
+    half_done = list(MeetingTimer.objects.half_done().select_related("person")[:BATCH])
+    for timer in half_done:
+        total += _alone(timer.pk, partial(_hand_over, [timer]))
+    for incident in SosEvent.objects.half_open().select_related("person")[:BATCH]:
+        _alone(incident.pk, partial(_complete_opening, incident))
+    for incident in SosEvent.objects.half_resolved().select_related("person")[:BATCH]:
+        _alone(incident.pk, partial(_complete_resolving, incident))
+    return total
+
+
+@retry_transient
+def _expire(ids: Sequence[UUID], *, bare: bool = False) -> tuple[CycleResult, list[SosEvent]]:
+    """The compare-and-swap over the batch, and all that follows for its winners, in one transaction.
+
+    The update looks at the escalation time again: a timer extended since the look-up does not match (P1). On
+    MongoDB, where nothing rolls back, the token stays on the row until all is written; `repair` finds it by that.
+    """
+    token = uuid4()
+    now = clock.now()
+    with transaction.atomic():
+        stamped = (
+            MeetingTimer.objects.due(now)
+            .filter(pk__in=list(ids))
+            .update(status=TimerStatus.EXPIRED, resolved_at=now, expiry_token=token)
+        )
+        if not stamped:
+            return CycleResult(), []
+        winners = list(MeetingTimer.objects.filter(expiry_token=token).select_related("person"))
+        return _hand_over(winners, bare=bare)
+
+
+def _hand_over(timers: Sequence[MeetingTimer], *, bare: bool = False) -> tuple[CycleResult, list[SosEvent]]:
+    """Open or join an incident for each expired timer, then take the token off it."""
+    alerted = contacts.recipients([] if bare else [timer.person_id for timer in timers if not timer.moderators_only])
+    now = clock.now()
+    triggers = [_trigger(timer, now=now) for timer in timers]
+    if bare:
+        triggers = [
+            replace(trigger, fix=None, planned_location=None, place_name="", meet_with="") for trigger in triggers
+        ]
+    triggers = [replace(trigger, recipients=alerted.get(trigger.person.id, ())) for trigger in triggers]
+    outcome = incidents.open_or_join(triggers, now=now)
+    MeetingTimer.objects.filter(pk__in=[timer.pk for timer in timers]).update(expiry_token=None)
+    counts = CycleResult(len(timers), len(outcome.opened), len(outcome.joined))
+    return counts, [*outcome.opened, *outcome.joined]
+
+
+def _trigger(timer: MeetingTimer, *, now: datetime) -> Trigger:
+    return Trigger(
+        key=timer.pk,
+        person=person_of(timer.person),
+        source=Source.TIMER_EXPIRED,
+        happened_at=timer.expires_at,
+        late_by=max(0, int((now - timer.escalates_at).total_seconds())),
+        timer_id=timer.pk,
+        place_name=timer.location_name,
+        meet_with=timer.meet_with,
+        planned_location=timer.meetup_location,
+        fix=positions.last_fix(timer),
+    )
+
+
+def _announced(outcome: tuple[CycleResult, list[SosEvent]]) -> CycleResult:
+    """After the commit: wake the dispatcher and the live sockets."""
+    counts, touched = outcome
+    if touched:
+        incidents.announce(touched)
+    return counts
+
+
+def _alone(pk: UUID, work: Callable[[], tuple[CycleResult, list[SosEvent]]]) -> CycleResult:
+    """One row's work; a failure is logged, shown to the moderators, and stops nothing else (P14)."""
+    try:
+        return _announced(work())
+    except Exception as error:
+        if is_transient(error):
+            raise
+        logger.exception("Row %s failed alone; trying it again in %d s", pk, QUARANTINE_SECONDS)
+        _quarantine.add(pk)
+        inbox.alarm_moderators(
+            key=f"poison:{pk}",
+            title="An expired timer could not become an incident",
+            body=f"Timer or incident {pk}: {type(error).__name__}. The worker keeps trying; look at its log.",
+        )
+        return CycleResult()
+
+
+def _expire_alone(pk: UUID) -> CycleResult:
+    """With all its details, or else without any: an incident that only the moderators see beats none."""
+    try:
+        return _announced(_expire([pk]))
+    except Exception as error:
+        if is_transient(error):
+            raise
+        logger.exception("Timer %s failed alone; opening a bare incident", pk)
+    return _alone(pk, lambda: _expire([pk], bare=True))
+
+
+def _complete_opening(incident: SosEvent) -> tuple[CycleResult, list[SosEvent]]:
+    recipients = contacts.recipients([incident.person_id]).get(incident.person_id, ())
+    incidents.complete_opening(incident, person=person_of(incident.person), recipients=recipients, now=clock.now())
+    return CycleResult(), [incident]
+
+
+def _complete_resolving(incident: SosEvent) -> tuple[CycleResult, list[SosEvent]]:
+    incidents.complete_resolving(incident, now=clock.now())
+    return CycleResult(), [incident]

@@ -1,0 +1,66 @@
+"""Runs the expiry worker, with a dispatcher beside it."""
+
+import threading
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from casualmeet import clock
+from notifications import dispatch
+from ops.worker import run_cycles, stop_on_signals
+from safety import expiry
+
+
+class Command(BaseCommand):
+    """manage.py run_timer_worker"""
+
+    help = "Expire due timers and send their alerts until stopped. SIGTERM and SIGINT finish the cycle."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """--once, --batch, --poll, --no-dispatch."""
+        parser.add_argument("--once", action="store_true", help="Deal with all that is due now, then exit.")
+        parser.add_argument("--batch", type=int, default=expiry.BATCH, help="Timers in one transaction.")
+        parser.add_argument(
+            "--poll", type=float, default=settings.TIMER_POLL_SECONDS, help="Longest sleep between cycles, in seconds."
+        )
+        parser.add_argument("--no-dispatch", action="store_true", help="Leave sending to run_dispatch_worker.")
+
+    def handle(self, *, once: bool, batch: int, poll: float, no_dispatch: bool, **_options: Any) -> None:
+        """Run."""
+        if once:
+            self._run_once(batch=batch, dispatching=not no_dispatch)
+            return
+        stop = stop_on_signals()
+        sender = threading.Thread(
+            target=dispatch.run, args=(stop,), kwargs={"poll_seconds": settings.DISPATCH_POLL_SECONDS}, name="dispatch"
+        )
+        if not no_dispatch:
+            sender.start()
+        self.stdout.write(f"Expiring timers every {poll:g} s, {batch} at a time. Ctrl-C stops.")
+        run_cycles(lambda: expiry.cycle(batch=batch), stop=stop, wait=lambda result: _sleep(stop, result, poll))
+        if not no_dispatch:
+            sender.join()
+
+    def _run_once(self, *, batch: int, dispatching: bool) -> None:
+        total = result = expiry.cycle(batch=batch)
+        while result.full:
+            result = expiry.cycle(batch=batch)
+            total += result
+        if dispatching:
+            dispatcher = dispatch.Dispatcher()
+            dispatcher.drain()
+            dispatcher.close()
+        self.stdout.write(
+            f"processed={total.processed} incidents_opened={total.incidents_opened} joined={total.joined}"
+        )
+
+
+def _sleep(stop: threading.Event, result: expiry.CycleResult, poll: float) -> None:
+    """Until the earliest coming deadline or the poll interval, whichever is first; a full batch means go on."""
+    if result.full:
+        return
+    coming = expiry.next_deadline()
+    until = (coming - clock.now()).total_seconds() if coming else poll
+    stop.wait(max(0.0, min(poll, until)))

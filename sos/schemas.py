@@ -1,0 +1,74 @@
+"""The shape of an incident in the JSON API and on the live sockets."""
+
+from datetime import datetime
+from typing import Any
+
+from ninja import ModelSchema
+
+from sos.models import AlertedContact, SosEvent, TimelineEntry
+
+
+class TimelineOut(ModelSchema):
+    """One line of the history."""
+
+    class Meta:
+        model = TimelineEntry
+        fields = ["at", "kind", "text"]
+
+
+class HelperOut(ModelSchema):
+    """A contact who was alerted."""
+
+    class Meta:
+        model = AlertedContact
+        fields = ["name", "acknowledged_at"]
+
+
+class SosOut(ModelSchema):
+    """An incident as its person and the moderators see it."""
+
+    contacts_notified: int
+    sms_sent: int
+    last_dispatch_at: datetime | None
+
+    class Meta:
+        model = SosEvent
+        fields = [
+            "id",
+            "person",
+            "source",
+            "status",
+            "reference",
+            "triggered_timer",
+            "happened_at",
+            "late_by",
+            "place_name",
+            "meet_with",
+            "location",
+            "location_accuracy_m",
+            "location_at",
+            "opened_at",
+            "resolved_at",
+        ]
+
+
+class SosDetailOut(SosOut):
+    """An incident with its contacts and its timeline."""
+
+    contacts: list[HelperOut]
+    timeline: list[TimelineOut]
+
+    @staticmethod
+    def resolve_contacts(incident: SosEvent) -> list[AlertedContact]:
+        """Those who were alerted."""
+        return list(incident.alerted_contacts.all())
+
+    @staticmethod
+    def resolve_timeline(incident: SosEvent) -> list[TimelineEntry]:
+        """Oldest first."""
+        return list(incident.timeline.all())
+
+
+def incident_data(incident: SosEvent) -> dict[str, Any]:
+    """The incident as JSON types, as the API and the live sockets send it."""
+    return SosOut.from_orm(incident).model_dump(mode="json")

@@ -1,0 +1,39 @@
+"""The environment of a test run, set before the settings are read. pytest loads this as a plugin (pytest.ini).
+
+What is set here wins over a developer's `.env`: no test may reach a real carrier or a real database through it.
+DATABASE_URL and REDIS_URL may be given in the environment, as `testing.run_suite` does.
+"""
+
+import os
+
+from testing.processes import BASE_DIR
+from testing.servers import Redis
+
+FIXED = {
+    "SECRET_KEY": "for-tests-only-" + "x" * 50,
+    "DEBUG": "False",
+    "PUBLIC_BASE_URL": "http://localhost:8000",
+    "ALLOWED_HOSTS": "localhost,127.0.0.1",
+    "TRUST_X_FORWARDED_PROTO": "False",
+    "MAP_TILE_URL": "",
+    "TWILIO_ACCOUNT_SID": "",
+    "TWILIO_AUTH_TOKEN": "",
+    "TWILIO_FROM": "",
+    "TWILIO_MESSAGING_SERVICE_SID": "",
+    "FAST2SMS_API_KEY": "",
+}
+
+os.environ.update(FIXED)
+os.environ.setdefault("DATABASE_URL", f"sqlite:///{BASE_DIR / 'var' / 'unused.sqlite3'}")
+os.environ.setdefault("REDIS_URL", "")
+
+# Parallel workers use the same group names: on one Redis each would hear the others' events.
+_own_redis = Redis() if os.environ["REDIS_URL"] and "PYTEST_XDIST_WORKER" in os.environ else None
+if _own_redis is not None:
+    os.environ["REDIS_URL"] = _own_redis.start().url()
+
+
+def pytest_unconfigure() -> None:
+    """Stop this worker's Redis."""
+    if _own_redis is not None:
+        _own_redis.stop()
