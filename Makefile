@@ -18,7 +18,6 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m testing.checks
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench

@@ -1,5 +1,10 @@
-"""Addresses of the pages."""
+"""Address of the page that an alerted contact sees."""
 
-from django.urls import path
+from django.urls import re_path
 
-urlpatterns: list[object] = []
+from sos import views
+
+urlpatterns = [
+    # Texts carry the link without a slash at its end; a redirect would cost a round trip on a bad line.
+    re_path(r"^i/(?P<token>[a-z0-9]{1,32})/?$", views.alert_page, name="alert"),
+]
