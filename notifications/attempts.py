@@ -37,11 +37,14 @@ class Job:
 
 
 @retry_transient
-def claim_jobs(limit: int, *, now: datetime) -> list[Job]:
-    """Take up to `limit` due deliveries under a lease, each with a committed open attempt (P5, P6)."""
+def claim_jobs(limit: int, *, urgent: bool, now: datetime) -> list[Job]:
+    """Take up to `limit` due deliveries under a lease, each with a committed open attempt (P5, P6).
+
+    `urgent` takes those of an SOS, else all the others; so neither look-up wades through the other's rows.
+    """
     if limit <= 0:
         return []
-    ids = list(Delivery.objects.due(now).values_list("pk", flat=True)[:limit])
+    ids = list(Delivery.objects.due(now, urgent=urgent).values_list("pk", flat=True)[:limit])
     if not ids:
         return []
     token = uuid4()

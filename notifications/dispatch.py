@@ -10,6 +10,7 @@ import queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 
 from django.conf import settings
 
@@ -24,6 +25,8 @@ from ops.worker import run_cycles
 logger = logging.getLogger(__name__)
 
 RECOVERY_SECONDS = 2.0
+# One slot in five stays free for an SOS while slow carriers hold the others.
+RESERVED_SHARE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Dispatcher:
     def __init__(self, *, concurrency: int | None = None) -> None:
         self.concurrency = concurrency or settings.DISPATCH_CONCURRENCY
         self._pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="carrier")
+        self._reserve = self.concurrency // RESERVED_SHARE
         self._in_flight = 0
         self._answers: queue.SimpleQueue[tuple[Job, Answer]] = queue.SimpleQueue()
         self._unstored: list[tuple[Job, Answer]] = []
@@ -57,11 +61,8 @@ class Dispatcher:
         if now.timestamp() - self._recovered_at > RECOVERY_SECONDS:
             recover_leases(now)
             self._recovered_at = now.timestamp()
-        jobs = claim_jobs(self.concurrency - self._in_flight, now=now) if claim else []
-        for job in jobs:
-            self._in_flight += 1
-            self._pool.submit(self._call, job)
-        return Counts(claimed=len(jobs), finished=finished)
+        claimed = self._fill_slots(now) if claim else 0
+        return Counts(claimed=claimed, finished=finished)
 
     def drain(self) -> None:
         """Work until nothing is due and no call is out; for `--once` and for tests."""
@@ -74,6 +75,19 @@ class Dispatcher:
         """Claim nothing more, wait for the calls that are out, store their answers."""
         self._pool.shutdown(wait=True)
         self._store_answers()
+
+    def _fill_slots(self, now: datetime) -> int:
+        """SOS first, in any free slot; the rest may not take the slots kept free for the next SOS (P8)."""
+        urgent = claim_jobs(self.concurrency - self._in_flight, urgent=True, now=now)
+        self._submit(urgent)
+        others = claim_jobs(self.concurrency - self._reserve - self._in_flight, urgent=False, now=now)
+        self._submit(others)
+        return len(urgent) + len(others)
+
+    def _submit(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            self._in_flight += 1
+            self._pool.submit(self._call, job)
 
     def _call(self, job: Job) -> None:
         try:

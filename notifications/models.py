@@ -33,9 +33,10 @@ class DeliveryStatus(models.TextChoices):
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
     """The words that queries about the outbox are made of."""
 
-    def due(self, now: datetime) -> Self:
-        """Queued, with its time come; the most urgent first."""
-        return self.filter(status=DeliveryStatus.QUEUED, next_attempt_at__lte=now).order_by(
+    def due(self, now: datetime, *, urgent: bool) -> Self:
+        """Queued, with its time come: those of an SOS, or all the others, the most important first."""
+        rank = Q(priority=Priority.SOS) if urgent else Q(priority__gt=Priority.SOS)
+        return self.filter(rank, status=DeliveryStatus.QUEUED, next_attempt_at__lte=now).order_by(
             "priority", "next_attempt_at"
         )
 

@@ -1,6 +1,184 @@
 """The moderators' console: the Django admin with the live board as its start page."""
 
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
 from django.contrib.admin import AdminSite
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, URLResolver, path, reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from casualmeet import clock
+from notifications import inbox
+from notifications.models import Delivery, DeliveryStatus, Notification
+from sos.console_access import may_moderate
+from sos.models import AlertedContact, SosEvent, SosStatus, Source, with_dispatch
+from sos.triggers import Fix, fix_of
+
+MOST = 200
+MOST_RECENT = 50
+MOST_ALARMS = 20
+RECENT = timedelta(hours=1)
+# The worker's own poll and a slow commit are not worth a word.
+LATE_SECONDS = 60
+# Accuracy and age beyond which the texts to the contacts say "approximate" and "last seen", too.
+ROUGH_METRES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """An incident with what a moderator sees of it at a glance."""
+
+    incident: SosEvent
+    contacts: Sequence[AlertedContact] = ()
+    dead_letters: int = 0
+
+    @property
+    def helpers(self) -> list[AlertedContact]:
+        """The contacts who said "I'm helping", the first one first."""
+        answered = [contact for contact in self.contacts if contact.acknowledged_at is not None]
+        return sorted(answered, key=lambda contact: (contact.acknowledged_at, contact.name))
+
+    @property
+    def unanswered(self) -> bool:
+        """Nobody helps yet, as far as we know."""
+        return self.incident.active and not self.helpers
+
+    @property
+    def duress(self) -> bool:
+        """Somebody may be watching the person's phone."""
+        return self.incident.source == Source.DURESS
+
+    @property
+    def late(self) -> str:
+        """How late the alarm was, in words; empty when it was not."""
+        return in_words(self.incident.late_by) if self.incident.late_by >= LATE_SECONDS else ""
+
+    @property
+    def fix(self) -> Fix | None:
+        """The newest position."""
+        return fix_of(self.incident)
+
+    @property
+    def coordinates(self) -> str:
+        """Of the newest position, as one reads them out to the emergency services; empty without one."""
+        return coordinates(self.incident.location)
+
+    @property
+    def accuracy(self) -> str:
+        """Of the newest position, in words; empty when the phone did not say."""
+        return accuracy_in_words(self.incident.location_accuracy_m)
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """All that the live board shows to one moderator."""
+
+    cards: Sequence[Card]
+    active_count: int
+    resolved: Sequence[Card]
+    alarms: Sequence[Notification]
+
+    @property
+    def not_shown(self) -> int:
+        """How many active incidents did not fit."""
+        return self.active_count - len(self.cards)
+
+
+def read_board(user: Any) -> Board:
+    """The active incidents, those without a helper first and the newest first among them, and what was just resolved.
+
+    The number of queries does not depend on the number of incidents.
+    """
+    active = list(SosEvent.objects.active().select_related("person").order_by("-opened_at")[: MOST + 1])
+    count = len(active) if len(active) <= MOST else active_count()
+    resolved = SosEvent.objects.filter(status=SosStatus.RESOLVED, resolved_at__gt=clock.now() - RECENT)
+    recent = resolved.select_related("person").order_by("-resolved_at")[:MOST_RECENT]
+    cards = cards_of([*active[:MOST], *recent])
+    return Board(
+        cards=sorted((card for card in cards if card.incident.active), key=lambda card: not card.unanswered),
+        active_count=count,
+        resolved=[card for card in cards if not card.incident.active],
+        alarms=list(Notification.objects.filter(recipient_id=user.pk, kind="alarm", read_at__isnull=True)[:MOST_ALARMS]),
+    )
+
+
+def active_count() -> int:
+    """How many incidents are active."""
+    return SosEvent.objects.active().count()
+
+
+def cards_of(incidents: Sequence[SosEvent]) -> list[Card]:
+    """The incidents as cards, in three queries."""
+    ids = [incident.pk for incident in incidents]
+    contacts: dict[UUID, list[AlertedContact]] = defaultdict(list)
+    for contact in AlertedContact.objects.filter(incident_id__in=ids).order_by("name"):
+        contacts[contact.incident_id].append(contact)
+    dead = (
+        Delivery.objects.filter(incident_id__in=ids, status=DeliveryStatus.DEAD)
+        .values("incident_id")
+        .annotate(count=Count("id"))
+        .order_by()
+    )
+    dead_letters = {row["incident_id"]: row["count"] for row in dead}
+    return [
+        Card(incident, contacts=contacts[incident.pk], dead_letters=dead_letters.get(incident.pk, 0))
+        for incident in with_dispatch(incidents)
+    ]
+
+
+def in_words(seconds: float) -> str:
+    """A duration for people: 45 s, 12 min, 3 h 05 min."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
+
+
+def coordinates(point: dict[str, Any] | None) -> str:
+    """A GeoJSON point as latitude,longitude, the way the texts write it; empty without one."""
+    if not point:
+        return ""
+    longitude, latitude = point["coordinates"]
+    return f"{latitude:.5f},{longitude:.5f}"
+
+
+def accuracy_in_words(metres: float | None) -> str:
+    """Within 25 m, or approximate: within 2.0 km; empty when it is not known."""
+    if metres is None:
+        return ""
+    size = f"{metres:.0f} m" if metres < 1000 else f"{metres / 1000:.1f} km"
+    return f"approximate: within {size}" if metres > ROUGH_METRES else f"within {size}"
+
+
+def fragment(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A view for part of a live page: 403 for those who may not moderate, as a script can't use the log-in page."""
+
+    @never_cache
+    @require_safe
+    def checked(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        if not may_moderate(request.user):
+            raise PermissionDenied
+        response = view(request, **kwargs)
+        # Lets the script show ages by the server's clock, whatever the moderator's computer believes.
+        response["X-Server-Now"] = now_in_milliseconds()
+        return response
+
+    return checked
+
+
+def now_in_milliseconds() -> int:
+    """The server's clock as JavaScript counts time."""
+    return int(clock.now().timestamp() * 1000)
 
 
 class ConsoleSite(AdminSite):
@@ -9,3 +187,39 @@ class ConsoleSite(AdminSite):
     site_header = "CasualMeet Safety"
     site_title = "CasualMeet Safety"
     index_title = "Live board"
+
+    def get_urls(self) -> list[URLPattern | URLResolver]:
+        """The admin's addresses, and the board's own."""
+        return [
+            path("board/", fragment(self.board_fragment), name="board-fragment"),
+            path("alarms/<uuid:notification_id>/read/", self.admin_view(require_POST(self.read_alarm)), name="alarm-read"),
+            *super().get_urls(),
+        ]
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+        """The live board for moderators, the list of apps for other staff."""
+        if not may_moderate(request.user):
+            return super().index(request, {"title": "Administration", **(extra_context or {})})
+        request.current_app = self.name  # type: ignore[attr-defined]
+        context = {
+            **self.each_context(request),
+            "title": self.index_title,
+            "app_list": self.get_app_list(request),
+            "board": read_board(request.user),
+            "fragment_url": reverse("admin:board-fragment"),
+            "now_ms": now_in_milliseconds(),
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "console/board.html", context)
+
+    def board_fragment(self, request: HttpRequest) -> HttpResponse:
+        """The body of the board, for the script that keeps it up to date."""
+        return TemplateResponse(request, "console/board_fragment.html", {"board": read_board(request.user)})
+
+    def read_alarm(self, request: HttpRequest, notification_id: UUID) -> HttpResponse:
+        """Mark one of the moderator's own alarms as read."""
+        try:
+            inbox.mark_read(inbox.access_notification(request.user.pk, notification_id))
+        except Notification.DoesNotExist:
+            raise Http404 from None
+        return HttpResponseRedirect(reverse("admin:index"))

@@ -191,6 +191,11 @@ def find_by_trigger(key: UUID) -> SosEvent | None:
     return entry.incident if entry else None
 
 
+def active_incident(person_id: UUID) -> SosEvent | None:
+    """The person's alarm that is on now; there is at most one (P4)."""
+    return SosEvent.objects.filter(open_key=person_id).first()
+
+
 def access_incident(person_id: UUID, incident_id: UUID) -> SosEvent:
     """The person's own incident; raises SosEvent.DoesNotExist when it is missing or somebody else's."""
     return SosEvent.objects.get(pk=incident_id, person_id=person_id)

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF001 (look-alike characters are put in on purpose)
 """The rules of the messages page, each as a test, and golden texts in full."""
 
 import json
@@ -84,9 +83,7 @@ def facts(kind: Kind, **changes: Any) -> AlertFacts:
     return AlertFacts(**{**given_, **by_kind.get(kind, {}), **changes})
 
 
-def text(
-    kind: Kind, language: str = "en", repeat: int = 0, link: str = LINK, **changes: Any
-) -> str:
+def text(kind: Kind, language: str = "en", repeat: int = 0, link: str = LINK, **changes: Any) -> str:
     """The example of `kind`, with `changes` to its facts."""
     now = changes.pop("now", NOW[kind])
     return compose(facts(kind, **changes), language=language, link=link, now=now, repeat=repeat)
@@ -116,16 +113,14 @@ GOLDEN_ENGLISH = {
         f"helping: {LINK}"
     ),
     Kind.UPDATE: (
-        "UPDATE to SOS K7Q (not a new alarm): Priya Sharma now 28.62011,77.21540 (30 m, 21:34 IST)."
-        f" Map: {LINK}"
+        f"UPDATE to SOS K7Q (not a new alarm): Priya Sharma now 28.62011,77.21540 (30 m, 21:34 IST). Map: {LINK}"
     ),
     Kind.ALL_CLEAR: (
         "ALL CLEAR (CasualMeet): Priya Sharma confirmed safe 21:47 IST with their PIN. Alert K7Q "
         "of 21:35 is closed, no action needed. Unsure? Phone them yourself."
     ),
     Kind.CHECK_PROMPT: (
-        "CasualMeet: 15 min left on your safety timer (21:30). Reply SAFE <pin>, or MORE 30, or "
-        "open the app."
+        "CasualMeet: 15 min left on your safety timer (21:30). Reply SAFE <pin>, or MORE 30, or open the app."
     ),
     Kind.INVITATION: (
         "CasualMeet: Priya Sharma asks you to be their trusted contact: if they miss a check-in or "
@@ -148,15 +143,10 @@ GOLDEN_HINDI = {
         "स्थान: 28.61390,77.20900 (25 मी, 21:20)। 112 पर फ़ोन कर यह पढ़ें। "
         f"उनके फ़ोन पर कॉल या SMS न करें। मैप: {LINK}"
     ),
-    Kind.UPDATE: (
-        "SOS K7Q अपडेट (नया अलार्म नहीं): प्रिया शर्मा अब 28.62011,77.21540 (30 मी, 21:34 IST)। मैप: "
-        f"{LINK}"
-    ),
+    Kind.UPDATE: (f"SOS K7Q अपडेट (नया अलार्म नहीं): प्रिया शर्मा अब 28.62011,77.21540 (30 मी, 21:34 IST)। मैप: {LINK}"),
     Kind.ALL_CLEAR: "सब ठीक (CasualMeet): प्रिया शर्मा सुरक्षित, 21:47 IST PIN से। K7Q बंद।",
     Kind.CHECK_PROMPT: "CasualMeet: 15 मिनट बाकी (21:30)। SAFE <pin>, MORE 30 या ऐप।",
-    Kind.INVITATION: (
-        f"CasualMeet: प्रिया शर्मा का अनुरोध: उनके भरोसेमंद संपर्क बनें: {LINK} अनजान हों तो अनदेखा करें।"
-    ),
+    Kind.INVITATION: (f"CasualMeet: प्रिया शर्मा का अनुरोध: उनके भरोसेमंद संपर्क बनें: {LINK} अनजान हों तो अनदेखा करें।"),
 }
 
 
@@ -248,17 +238,13 @@ def test_a_devanagari_name_in_an_english_text_is_kept_and_boilerplate_goes() -> 
         ),
     ],
 )
-def test_dlt_variables_carry_the_same_facts(
-    language: str, kind: Kind, expected: tuple[str, ...]
-) -> None:
+def test_dlt_variables_carry_the_same_facts(language: str, kind: Kind, expected: tuple[str, ...]) -> None:
     variables = dlt_variables(facts(kind), language=language, link=LINK, now=NOW[kind])
     assert variables == expected
 
 
 def test_a_dlt_template_reads_as_the_free_text_does() -> None:
-    variables = dlt_variables(
-        facts(Kind.ALL_CLEAR), language="en", link="", now=NOW[Kind.ALL_CLEAR]
-    )
+    variables = dlt_variables(facts(Kind.ALL_CLEAR), language="en", link="", now=NOW[Kind.ALL_CLEAR])
     assert rendered(Kind.ALL_CLEAR, "en", variables) == GOLDEN_ENGLISH[Kind.ALL_CLEAR]
 
 
@@ -304,9 +290,7 @@ def test_gsm7_knows_its_alphabet() -> None:
         (1e-7, -179.999999, "0.00000,-180.00000"),
     ],
 )
-def test_coordinates_have_five_decimals_and_a_dot(
-    latitude: float, longitude: float, expected: str
-) -> None:
+def test_coordinates_have_five_decimals_and_a_dot(latitude: float, longitude: float, expected: str) -> None:
     assert format_position(latitude, longitude) == expected
 
 
@@ -391,9 +375,9 @@ def test_a_late_alert_says_so(seconds: int, said: str) -> None:
 
 def test_a_naive_time_is_refused() -> None:
     with pytest.raises(ValueError, match="zone"):
-        facts(Kind.SOS, happened_at=datetime(2025, 3, 14))
+        facts(Kind.SOS, happened_at=ist(21, 20).replace(tzinfo=None))
     with pytest.raises(ValueError, match="zone"):
-        text(Kind.SOS, now=datetime(2025, 3, 14))
+        text(Kind.SOS, now=ist(21, 20).replace(tzinfo=None))
 
 
 # What is and isn't said
@@ -412,10 +396,7 @@ def test_a_repeat_says_which_one_it_is() -> None:
 @pytest.mark.parametrize("language", ["en", "hi"])
 def test_no_two_repeats_are_the_same(kind: Kind, language: str) -> None:
     texts = {text(kind, language, repeat=n) for n in range(5)}
-    variables = {
-        dlt_variables(facts(kind), language=language, link=LINK, now=NOW[kind], repeat=n)
-        for n in range(5)
-    }
+    variables = {dlt_variables(facts(kind), language=language, link=LINK, now=NOW[kind], repeat=n) for n in range(5)}
     assert len(texts) == len(variables) == 5
 
 
@@ -576,7 +557,7 @@ TYPED = st.one_of(
     st.lists(_AWKWARD, max_size=8).map(" ".join),
     st.sampled_from(["अ" * 200, "م" * 200, "Ω" * 200, "a b " * 50]),
 )
-MOMENTS = st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1), timezones=st.just(UTC))
+MOMENTS = st.integers(1_577_836_800, 2_051_222_400).map(lambda s: datetime.fromtimestamp(s, UTC))
 AGES = st.integers(0, 3 * 86400).map(lambda s: timedelta(seconds=s))
 
 
@@ -627,9 +608,7 @@ def check_limits(message: str, kind: Kind, point: str) -> None:
 
 @settings(max_examples=250, deadline=None)
 @given(drawn=any_facts(), **SEND)
-def test_any_text_keeps_its_limits(
-    drawn: tuple[AlertFacts, datetime], language: str, link: str, repeat: int
-) -> None:
+def test_any_text_keeps_its_limits(drawn: tuple[AlertFacts, datetime], language: str, link: str, repeat: int) -> None:
     told, now = drawn
     message = compose(told, language=language, link=link, now=now, repeat=repeat)
     check_limits(message, told.kind, told.point)
@@ -727,17 +706,13 @@ def test_facts_drop_what_databases_refuse() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "hi"])
-@pytest.mark.parametrize(
-    "name", ["Maria-Magdalena Konstantinopolous Ray", "प्रियदर्शिनी चट्टोपाध्याय", "محمد عبد الرحمن"]
-)
+@pytest.mark.parametrize("name", ["Maria-Magdalena Konstantinopolous Ray", "प्रियदर्शिनी चट्टोपाध्याय", "محمد عبد الرحمن"])
 @pytest.mark.parametrize("kind", sorted(ALERTS))
-def test_with_a_usual_link_every_alert_says_when_where_and_whom_to_call(
-    kind: Kind, name: str, language: str
-) -> None:
+def test_with_a_usual_link_every_alert_says_when_where_and_whom_to_call(kind: Kind, name: str, language: str) -> None:
     link = "https://casualmeet.app/s/AbCdEf0123456789AbCdEf"
     changes: dict[str, Any] = {"located_at": ist(21, 0), "accuracy_m": 800.0, "now": ist(22, 0)}
     message = text(kind, language, link=link, person_name=name, repeat=1, **changes)
-    assert name.split()[0] in message
+    assert name.split(maxsplit=1)[0] in message
     assert "112" in message
     assert "21:00" in message
     assert ("Last seen" if language == "en" else "अंतिम स्थान") in message

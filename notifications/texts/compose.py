@@ -132,9 +132,7 @@ class Scene:
         return self.words.kilometres.format(min(999, round(metres / 1000)))
 
 
-def prepare(
-    facts: AlertFacts, *, language: str, link: str, now: datetime, repeat: int = 0
-) -> Scene:
+def prepare(facts: AlertFacts, *, language: str, link: str, now: datetime, repeat: int = 0) -> Scene:
     """The scene of a text. Raises ValueError for a bad link or a `now` without a zone."""
     if facts.kind in LINKED and not _LINK.fullmatch(link):
         raise ValueError(f"not a link a text can carry whole: {link!r}")

@@ -24,9 +24,7 @@ def dlt_template(kind: Kind, language: str) -> str:
     return frame.format(**dict.fromkeys(_slots(frame), "{#var#}"))
 
 
-def dlt_variables(
-    facts: AlertFacts, *, language: str, link: str, now: datetime, repeat: int = 0
-) -> tuple[str, ...]:
+def dlt_variables(facts: AlertFacts, *, language: str, link: str, now: datetime, repeat: int = 0) -> tuple[str, ...]:
     """What fills the `{#var#}` marks of `dlt_template`, in order; arguments as for `compose`.
 
     Each is non-empty, on one line, without `|` and at most 30 UTF-16 units; what is longer is

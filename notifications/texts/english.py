@@ -43,16 +43,13 @@ _DLT: Final = DltWording(
             + "DO NOT call or text their phone. "
             + _DLT_MAP
         ),
-        Kind.UPDATE: (
-            "UPDATE to SOS {reference} (not a new alarm): {name}, {position}: {point}. Map: {link}"
-        ),
+        Kind.UPDATE: ("UPDATE to SOS {reference} (not a new alarm): {name}, {position}: {point}. Map: {link}"),
         Kind.ALL_CLEAR: (
             "ALL CLEAR (CasualMeet): {name} confirmed safe {event}. Alert {reference} is closed, "
             "no action needed. Unsure? Phone them yourself."
         ),
         Kind.CHECK_PROMPT: (
-            "CasualMeet: {minutes} left on your safety timer ({event}). "
-            "Reply SAFE <pin>, or MORE 30, or open the app."
+            "CasualMeet: {minutes} left on your safety timer ({event}). Reply SAFE <pin>, or MORE 30, or open the app."
         ),
         Kind.INVITATION: (
             "CasualMeet {again}: {name} asks you to be their trusted contact. If they miss a "
@@ -154,8 +151,7 @@ ENGLISH: Final = Wording(
     minutes="{} min",
     under_a_minute="under 1 min",
     invitation_ask=(
-        " asks you to be their trusted contact: if they miss a check-in or press SOS, we text you."
-        " Answer here:",
+        " asks you to be their trusted contact: if they miss a check-in or press SOS, we text you. Answer here:",
         " asks you to be their trusted contact:",
         " wants you as SOS contact:",
     ),

@@ -11,7 +11,7 @@ _DLT_SOS = "CasualMeet SOS {again}: {name} ने {event} को SOS दबा�
 _DLT_END = "112 मिलाएँ। मैप: {link}"
 
 
-def _repeated(number: int, kind: Kind) -> str:
+def _repeated(number: int, _kind: Kind) -> str:
     return f", दोबारा ({number})"
 
 
@@ -22,19 +22,14 @@ def _repeated_short(number: int, kind: Kind) -> str:
 _DLT: Final = DltWording(
     frames={
         Kind.MISSED_CHECK_IN: (
-            "CasualMeet सुरक्षा {again}: {name} ने {event} चेक-इन नहीं किया। "
-            "{position}: {point}। कॉल {phone}। " + _DLT_END
+            "CasualMeet सुरक्षा {again}: {name} ने {event} चेक-इन नहीं किया। {position}: {point}। कॉल {phone}। " + _DLT_END
         ),
         Kind.SOS: _DLT_SOS + _DLT_END,
         Kind.DURESS: _DLT_SOS + "उनके फ़ोन पर कॉल या SMS न करें। " + _DLT_END,
-        Kind.UPDATE: (
-            "SOS {reference} अपडेट (नया अलार्म नहीं): {name}, {position}: {point}। मैप: {link}"
-        ),
+        Kind.UPDATE: ("SOS {reference} अपडेट (नया अलार्म नहीं): {name}, {position}: {point}। मैप: {link}"),
         Kind.ALL_CLEAR: "CasualMeet सब ठीक: {name} सुरक्षित, {event}। {reference} बंद।",
         Kind.CHECK_PROMPT: ("CasualMeet: {minutes} बाकी ({event})। SAFE <pin>, MORE 30 या ऐप।"),
-        Kind.INVITATION: (
-            "CasualMeet {again}: {name} का अनुरोध, भरोसेमंद संपर्क बनें: {link} अनजान? छोड़ दें।"
-        ),
+        Kind.INVITATION: ("CasualMeet {again}: {name} का अनुरोध, भरोसेमंद संपर्क बनें: {link} अनजान? छोड़ दें।"),
     },
     first="अलर्ट",
     first_invitation="निमंत्रण",
@@ -61,9 +56,7 @@ HINDI: Final = Wording(
         Kind.DURESS: "SOS" + _ALERT,
         Kind.UPDATE: "SOS{reference} अपडेट{calm}{again}: {name} {position}{map} {link}",
         Kind.ALL_CLEAR: "सब ठीक{brand}{again}: {name}{event}{closed}{unsure}",
-        Kind.CHECK_PROMPT: (
-            "CasualMeet{again}: {minutes} बाकी ({event})। SAFE <pin>, MORE 30 या ऐप।"
-        ),
+        Kind.CHECK_PROMPT: ("CasualMeet{again}: {minutes} बाकी ({event})। SAFE <pin>, MORE 30 या ऐप।"),
         Kind.INVITATION: "CasualMeet{again}: {name}{ask} {link}{end}",
     },
     repeated=_repeated,

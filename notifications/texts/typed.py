@@ -1,4 +1,3 @@
-# ruff: noqa: RUF001 (look-alike characters are what the tables below are about)
 """Names and places as people type them, made fit for a text.
 
 Nothing here fails: what can't be kept is left out, and the result may be empty.
@@ -103,16 +102,15 @@ def _simpler(char: str, gsm: bool) -> str:
         return _SIMPLER[char]
     if char.isspace():
         return " "
-    if char in GSM7_BASIC or char == "€":
-        return char
     kind = unicodedata.category(char)
     if kind == "Nd":
         return str(unicodedata.digit(char))
-    if kind[0] == "L":
-        return _latin(char) if gsm else char
     if kind == "Pd":
         return "-"
-    return char if kind[0] in "PN" and not gsm else ""
+    if gsm and kind[0] == "L" and char not in GSM7_BASIC:
+        return _latin(char)
+    kept = char in GSM7_BASIC or char == "€" or kind[0] in ("L" if gsm else "LPN")
+    return char if kept else ""
 
 
 def _latin(letter: str) -> str:

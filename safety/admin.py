@@ -1,0 +1,107 @@
+"""People, their contacts and their timers in the admin."""
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.contrib.auth import admin as auth_admin
+from django.contrib.auth import forms as auth_forms
+from django.core.exceptions import ValidationError
+from django.forms import ModelForm
+
+from casualmeet.refusal import Refusal
+from notifications.admin import ReadOnlyAdmin
+from safety import phones
+from safety.models import MeetingTimer, TrustedContact, User
+
+if TYPE_CHECKING:
+    _Form = ModelForm[User]
+else:
+    _Form = ModelForm
+
+PERSONAL = ["full_name", "phone", "email", "language", "time_zone", "grace_minutes"]
+
+
+class _PhoneField(_Form):
+    """Stores the phone number the way the texts need it."""
+
+    def clean_phone(self) -> str:
+        """E.164, or a message that says what is wrong."""
+        typed: str = self.cleaned_data["phone"]
+        if not typed:
+            return ""
+        try:
+            return phones.mobile_e164(typed)
+        except Refusal as refusal:
+            raise ValidationError(refusal.detail) from None
+
+
+class UserForm(_PhoneField, auth_forms.UserChangeForm):
+    """For a person who is there already."""
+
+    class Meta(auth_forms.UserChangeForm.Meta):
+        model = User
+
+
+class NewUserForm(_PhoneField, auth_forms.AdminUserCreationForm):
+    """For a new person."""
+
+    class Meta(auth_forms.AdminUserCreationForm.Meta):
+        model = User
+        fields = ("username", *PERSONAL)
+
+
+@admin.register(User)
+class UserAdmin(auth_admin.UserAdmin):
+    """People and moderators. The PIN is nobody's business: only whether there is one."""
+
+    form = UserForm
+    add_form = NewUserForm
+    fieldsets = [
+        (None, {"fields": ["username", "password"]}),
+        ("Person", {"fields": [*PERSONAL, "has_safe_pin"]}),
+        ("Permissions", {"fields": ["is_active", "is_staff", "is_superuser", "groups", "user_permissions"]}),
+        ("Dates", {"fields": ["last_login", "date_joined"]}),
+    ]
+    add_fieldsets = [
+        (
+            None,
+            {"classes": ["wide"], "fields": ["username", *PERSONAL, "usable_password", "password1", "password2"]},
+        ),
+    ]
+    readonly_fields = ["has_safe_pin", "last_login", "date_joined"]
+    list_display = ["username", "full_name", "phone", "time_zone", "is_staff", "is_active", "last_login"]
+    list_filter = ["is_staff", "is_superuser", "is_active", "language"]
+    search_fields = ["username", "full_name", "phone", "email"]
+
+    @admin.display(boolean=True, description="safe PIN set")
+    def has_safe_pin(self, user: User) -> bool:
+        """Whether there is one."""
+        return bool(user.safe_pin)
+
+
+@admin.register(TrustedContact)
+class TrustedContactAdmin(ReadOnlyAdmin):
+    """Whom people want alerted. Only they and their contacts change this."""
+
+    list_display = ["name", "phone", "person", "status", "language", "invited_at", "answered_at"]
+    list_filter = ["status", "language"]
+    list_select_related = ["person"]
+    search_fields = ["name", "phone", "person__full_name", "person__username"]
+    search_help_text = "Name or number of the contact, or the person's name"
+    # The secret of the contact's own page.
+    exclude = ["token"]
+
+
+@admin.register(MeetingTimer)
+class MeetingTimerAdmin(ReadOnlyAdmin):
+    """Meeting timers. Their person and the worker change them, nobody else."""
+
+    list_display = ["location_name", "person", "status", "started_at", "expires_at", "escalates_at", "resolved_at"]
+    list_filter = ["status"]
+    list_select_related = ["person"]
+    search_fields = ["location_name", "meet_with", "person__full_name", "person__username"]
+    search_help_text = "Place, whom they meet, or the person's name"
+
+    def get_queryset(self, request: Any) -> Any:
+        """With the people that the page of one timer names."""
+        return super().get_queryset(request).select_related("person", "meet_with_user")
