@@ -6,10 +6,15 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .PHONY: run test check bench clean
 
+# honcho gives each process a PORT of its own; the links in texts need the one of the web process.
 run: $(VENV)/.run .env
-	@$(BIN)/python manage.py migrate --verbosity 0
-	@$(BIN)/python manage.py seed_demo
-	@exec $(BIN)/honcho start
+	@from_file() { sed -n "s/^$$1=//p" .env | tail -n 1; }; \
+	export PORT=$${PORT:-$$(from_file PORT)}; PORT=$${PORT:-8000}; \
+	export PUBLIC_BASE_URL=$${PUBLIC_BASE_URL:-$$(from_file PUBLIC_BASE_URL)}; \
+	PUBLIC_BASE_URL=$${PUBLIC_BASE_URL:-http://localhost:$$PORT}; \
+	$(BIN)/python manage.py migrate --verbosity 0 && \
+	$(BIN)/python manage.py seed_demo && \
+	exec $(BIN)/honcho start --port $$PORT
 
 test: check
 	$(BIN)/python -m testing.run_suite

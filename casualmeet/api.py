@@ -3,7 +3,7 @@
 import logging
 from typing import Any
 
-from django.core.exceptions import ObjectDoesNotExist
+from django.core.exceptions import ObjectDoesNotExist, RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import AuthenticationError, HttpError, Throttled, ValidationError
@@ -58,6 +58,11 @@ def _throttled(request: HttpRequest, error: Throttled) -> HttpResponse:
     response = _answer(request, 429, "Too many tries. Wait a minute.", "too_many_requests")
     response["Retry-After"] = str(int(error.wait or 60))
     return response
+
+
+@api.exception_handler(RequestDataTooBig)
+def _too_big(request: HttpRequest, _error: RequestDataTooBig) -> HttpResponse:
+    return _answer(request, 400, "This request is too big.", "too_big")
 
 
 @api.exception_handler(HttpError)

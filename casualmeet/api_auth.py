@@ -4,6 +4,7 @@ import hashlib
 import json
 from typing import Any
 
+from django.core.exceptions import SuspiciousOperation
 from django.http import HttpRequest
 from ninja.security import SessionAuth
 from ninja.throttling import SimpleRateThrottle
@@ -29,7 +30,11 @@ class LoginThrottle(SimpleRateThrottle):
         """A digest, since the name is whatever was typed."""
         try:
             username = json.loads(request.body)["username"]
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError, SuspiciousOperation):
             return None
-        digest = hashlib.sha256(f"{username}|{self.get_ident(request)}".encode()).hexdigest()
+        if not isinstance(username, str):
+            return None
+        # JSON can hold lone surrogates, which plain UTF-8 can't.
+        typed = f"{username}|{self.get_ident(request)}".encode("utf-8", "surrogatepass")
+        digest = hashlib.sha256(typed).hexdigest()
         return f"login-throttle-{digest}"

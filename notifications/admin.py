@@ -20,15 +20,15 @@ class ReadOnlyAdmin(ModelAdmin):
     # Counting the whole table only to say "of 1,000,000" is not worth it.
     show_full_result_count = False
 
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Nobody."""
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Nobody."""
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:  # noqa: ARG002
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Nobody."""
         return False
 

@@ -21,8 +21,8 @@ from notifications.outbox import WENT_OUT
 
 logger = logging.getLogger(__name__)
 
-# Longer than a carrier may take (3 s to connect, 8 s to answer), with a margin.
-LEASE = timedelta(seconds=20)
+# Longer than a carrier call can take: 3 s to connect, 8 s to the first byte, 8 s for a trickling answer, a margin.
+LEASE = timedelta(seconds=30)
 FOLLOW_DELAY = timedelta(seconds=1)
 RECOVERY_BATCH = 200
 
@@ -83,7 +83,7 @@ def _open_attempt(delivery: Delivery, *, now: datetime) -> Job | None:
     try:
         if not carrier:
             raise LookupError("No configured carrier serves this number.")
-        message = _compose(delivery, attempt_id=attempt_id, now=now)
+        message = _compose(delivery, carrier=carrier, attempt_id=attempt_id, now=now)
     except Exception as error:
         logger.exception("Delivery %s can't be sent", delivery.pk)
         _bury_unsendable(delivery, carrier=carrier, error=error, now=now)
@@ -99,17 +99,21 @@ def _open_attempt(delivery: Delivery, *, now: datetime) -> Job | None:
     return Job(delivery=delivery, attempt=attempt, message=message)
 
 
-def _compose(delivery: Delivery, *, attempt_id: UUID, now: datetime) -> OutgoingMessage:
+def _compose(delivery: Delivery, *, carrier: str, attempt_id: UUID, now: datetime) -> OutgoingMessage:
     """The text, composed at the moment of sending: it tells the age of the position and whether it is a repeat."""
     facts = texts.AlertFacts.from_json(delivery.facts)
+    known = routing.get(carrier)
+    language, link, repeat = delivery.language, delivery.link, delivery.repeat
+    text = texts.compose(facts, language=language, link=link, now=now, repeat=repeat)
+    variables: tuple[str, ...] = ()
+    if known and known.templated:
+        variables = texts.dlt_variables(facts, language=language, link=link, now=now, repeat=repeat)
     return OutgoingMessage(
         to=delivery.address,
-        text=texts.compose(facts, language=delivery.language, link=delivery.link, now=now, repeat=delivery.repeat),
+        text=text,
         kind=delivery.kind,
-        variables=texts.dlt_variables(
-            facts, language=delivery.language, link=delivery.link, now=now, repeat=delivery.repeat
-        ),
-        language=delivery.language,
+        variables=variables,
+        language=language,
         attempt_id=attempt_id,
     )
 

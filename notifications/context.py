@@ -1,4 +1,4 @@
-"""What every page's header shows."""
+"""What every page's header and footer show."""
 
 from typing import Any
 
@@ -6,10 +6,11 @@ from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from notifications.models import Notification
+from notifications.views import phone_exists
 
 
 def unread(request: HttpRequest) -> dict[str, Any]:
-    """`unread_count`, looked up only where a template shows it."""
+    """`unread_count`, looked up only where a template shows it, and whether there is a simulated phone."""
     user = getattr(request, "user", None)
 
     def count() -> int:
@@ -17,4 +18,4 @@ def unread(request: HttpRequest) -> dict[str, Any]:
             return 0
         return Notification.objects.filter(recipient_id=user.pk, read_at__isnull=True).count()
 
-    return {"unread_count": SimpleLazyObject(count)}
+    return {"unread_count": SimpleLazyObject(count), "simulated_phone": SimpleLazyObject(phone_exists)}

@@ -15,8 +15,14 @@ from safety.models import MeetingTimer, TrustedContact, User
 
 if TYPE_CHECKING:
     _Form = ModelForm[User]
+    _ChangeForm = auth_forms.UserChangeForm[User]
+    _CreationForm = auth_forms.AdminUserCreationForm[User]
+    _UserAdmin = auth_admin.UserAdmin[User]
 else:
     _Form = ModelForm
+    _ChangeForm = auth_forms.UserChangeForm
+    _CreationForm = auth_forms.AdminUserCreationForm
+    _UserAdmin = auth_admin.UserAdmin
 
 PERSONAL = ["full_name", "phone", "email", "language", "time_zone", "grace_minutes"]
 
@@ -35,14 +41,14 @@ class _PhoneField(_Form):
             raise ValidationError(refusal.detail) from None
 
 
-class UserForm(_PhoneField, auth_forms.UserChangeForm):
+class UserForm(_PhoneField, _ChangeForm):
     """For a person who is there already."""
 
     class Meta(auth_forms.UserChangeForm.Meta):
         model = User
 
 
-class NewUserForm(_PhoneField, auth_forms.AdminUserCreationForm):
+class NewUserForm(_PhoneField, _CreationForm):
     """For a new person."""
 
     class Meta(auth_forms.AdminUserCreationForm.Meta):
@@ -51,7 +57,7 @@ class NewUserForm(_PhoneField, auth_forms.AdminUserCreationForm):
 
 
 @admin.register(User)
-class UserAdmin(auth_admin.UserAdmin):
+class UserAdmin(_UserAdmin):
     """People and moderators. The PIN is nobody's business: only whether there is one."""
 
     form = UserForm

@@ -18,7 +18,6 @@ from sos.triggers import Fix
 
 QUICK_MINUTES = [30, 60, 90, 120]
 EXTENSIONS = [5, 15, 30, 60]
-GRACES = [(0, "None"), (5, "5 minutes"), (10, "10 minutes"), (MAX_GRACE_MINUTES, f"{MAX_GRACE_MINUTES} minutes")]
 # One or more per offset: a list of all 600 would be most of the page. Any IANA name is accepted.
 ZONES = [
     "Pacific/Honolulu America/Anchorage America/Los_Angeles America/Phoenix America/Denver America/Chicago",
@@ -56,6 +55,16 @@ def _phone_field() -> forms.CharField:
         max_length=40,
         help_text="With country code, such as +91 98123 45678. Your contacts call you on it.",
         widget=forms.TextInput(attrs={"type": "tel", "autocomplete": "tel", "inputmode": "tel"}),
+    )
+
+
+def _grace_field(label: str) -> forms.IntegerField:
+    return forms.IntegerField(
+        label=label,
+        min_value=0,
+        max_value=MAX_GRACE_MINUTES,
+        help_text=f"How long the alarm still waits after the deadline: 0 to {MAX_GRACE_MINUTES}.",
+        widget=forms.NumberInput(attrs={"inputmode": "numeric"}),
     )
 
 
@@ -119,12 +128,7 @@ class ProfileForm(PersonFields, forms.ModelForm[User]):
     full_name = forms.CharField(label="Full name", max_length=80)
     phone = _phone_field()
     time_zone = _zone_field()
-    grace_minutes = forms.TypedChoiceField(
-        label="Usual grace",
-        coerce=int,
-        choices=GRACES,
-        help_text="How long after a deadline the alarm waits for you. A new timer starts with this.",
-    )
+    grace_minutes = _grace_field("Usual grace, in minutes")
 
     class Meta:
         model = User
@@ -170,7 +174,7 @@ class ArmForm(RefusableForm):
         help_text="How you get there, what you wear. They see it only if the alarm starts.",
         widget=forms.Textarea(attrs={"rows": 3}),
     )
-    grace_minutes = forms.TypedChoiceField(label="Grace after the deadline", coerce=int, choices=GRACES)
+    grace_minutes = _grace_field("Grace, in minutes")
     moderators_only = forms.BooleanField(label="Alert only the moderators", required=False)
 
     def __init__(self, *args: Any, person: User, **kwargs: Any) -> None:
@@ -191,8 +195,6 @@ class ArmForm(RefusableForm):
         """Start the timer; the number that was typed counts more than the choice. Raises Refusal."""
         values = dict(self.cleaned_data)
         typed, chosen = values.pop("other_minutes"), values.pop("duration_minutes")
-        if values["grace_minutes"] == "":
-            values["grace_minutes"] = None
         timers.arm(self.person, duration_minutes=typed if typed is not None else chosen or 0, **values)
 
 

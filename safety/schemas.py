@@ -12,6 +12,8 @@ from sos import incidents
 
 # Strict: a number in quotes or a list where a text belongs is a mistake to be told, not to be guessed at.
 Text = Annotated[str, StringConstraints(strict=True, max_length=2000)]
+# PostgreSQL takes no NUL, not even to look for it.
+UserName = Annotated[str, StringConstraints(strict=True, max_length=2000, pattern=r"^[^\x00]*$")]
 Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
 
@@ -26,7 +28,7 @@ class Point(Schema):
 class Credentials(Schema):
     """Who asks for a token."""
 
-    username: Text
+    username: UserName
     password: Text
 
 

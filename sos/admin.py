@@ -220,7 +220,7 @@ class SosEventAdmin(ReadOnlyAdmin):
         """In words."""
         return Card(incident).late or "–"
 
-    def has_view_permission(self, request: HttpRequest, obj: SosEvent | None = None) -> bool:  # noqa: ARG002
+    def has_view_permission(self, request: HttpRequest, obj: SosEvent | None = None) -> bool:
         """Moderators."""
         return may_moderate(request.user)
 
@@ -240,7 +240,7 @@ class SosEventAdmin(ReadOnlyAdmin):
         self,
         request: HttpRequest,
         object_id: str,
-        form_url: str = "",  # noqa: ARG002
+        form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
         """The page of one incident. It has no form, so there is nothing to post to it."""
@@ -248,9 +248,9 @@ class SosEventAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         found = self.get_object(request, unquote(object_id))
         if found is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
+            return super().change_view(request, object_id)  # says that there is none
         page = read_page(found.pk, user=request.user)
-        request.current_app = self.admin_site.name  # type: ignore[attr-defined]
+        request.current_app = self.admin_site.name
         context = {
             **self.admin_site.each_context(request),
             "title": f"{page.incident.reference} {page.incident.person.get_full_name()}",
@@ -280,7 +280,7 @@ class SosEventAdmin(ReadOnlyAdmin):
         if requeue(delivery):
             messages.success(request, f"The message to {delivery.recipient_name} is being sent again.")
         else:
-            messages.warning(request, "Not sent again: the message is no dead letter any more, or the incident is over.")
+            messages.warning(request, "Not sent again: it is no dead letter any more, or the incident is over.")
         return HttpResponseRedirect(reverse("admin:sos_sosevent_change", args=[incident_id]))
 
 

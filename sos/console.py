@@ -103,11 +103,12 @@ def read_board(user: Any) -> Board:
     resolved = SosEvent.objects.filter(status=SosStatus.RESOLVED, resolved_at__gt=clock.now() - RECENT)
     recent = resolved.select_related("person").order_by("-resolved_at")[:MOST_RECENT]
     cards = cards_of([*active[:MOST], *recent])
+    alarms = Notification.objects.filter(recipient_id=user.pk, kind="alarm", read_at__isnull=True)
     return Board(
         cards=sorted((card for card in cards if card.incident.active), key=lambda card: not card.unanswered),
         active_count=count,
         resolved=[card for card in cards if not card.incident.active],
-        alarms=list(Notification.objects.filter(recipient_id=user.pk, kind="alarm", read_at__isnull=True)[:MOST_ALARMS]),
+        alarms=list(alarms[:MOST_ALARMS]),
     )
 
 
@@ -192,7 +193,7 @@ class ConsoleSite(AdminSite):
         """The admin's addresses, and the board's own."""
         return [
             path("board/", fragment(self.board_fragment), name="board-fragment"),
-            path("alarms/<uuid:notification_id>/read/", self.admin_view(require_POST(self.read_alarm)), name="alarm-read"),
+            path("alarms/<uuid:alarm_id>/read/", self.admin_view(require_POST(self.read_alarm)), name="alarm-read"),
             *super().get_urls(),
         ]
 
@@ -200,7 +201,7 @@ class ConsoleSite(AdminSite):
         """The live board for moderators, the list of apps for other staff."""
         if not may_moderate(request.user):
             return super().index(request, {"title": "Administration", **(extra_context or {})})
-        request.current_app = self.name  # type: ignore[attr-defined]
+        request.current_app = self.name
         context = {
             **self.each_context(request),
             "title": self.index_title,
@@ -216,10 +217,11 @@ class ConsoleSite(AdminSite):
         """The body of the board, for the script that keeps it up to date."""
         return TemplateResponse(request, "console/board_fragment.html", {"board": read_board(request.user)})
 
-    def read_alarm(self, request: HttpRequest, notification_id: UUID) -> HttpResponse:
+    def read_alarm(self, request: HttpRequest, alarm_id: UUID) -> HttpResponse:
         """Mark one of the moderator's own alarms as read."""
+        user: Any = request.user
         try:
-            inbox.mark_read(inbox.access_notification(request.user.pk, notification_id))
+            inbox.mark_read(inbox.access_notification(user.pk, alarm_id))
         except Notification.DoesNotExist:
             raise Http404 from None
         return HttpResponseRedirect(reverse("admin:index"))

@@ -29,12 +29,12 @@ def requeue(delivery: Delivery) -> bool:
     if not worth_requeueing(delivery, incident_active=_incident_active(delivery)):
         return False
     done = outbox.requeue_dead(delivery.pk, now=clock.now())
-    if delivery.kind in ALARMS and not _incident_active(delivery):
-        # Resolved between the two looks, after its alarms had been cancelled: this one was dead then and was missed.
-        outbox.cancel([delivery.incident_id] if delivery.incident_id else [], kinds=ALARMS, now=clock.now())
+    if delivery.incident_id and delivery.kind in ALARMS and not _incident_active(delivery):
+        # Resolved between the two looks: its alarms were cancelled then, but not this one, which was dead.
+        outbox.cancel([delivery.incident_id], kinds=ALARMS, now=clock.now())
         return False
     return done
 
 
 def _incident_active(delivery: Delivery) -> bool:
-    return SosEvent.objects.active().filter(pk=delivery.incident_id).exists()
+    return delivery.incident_id is not None and SosEvent.objects.active().filter(pk=delivery.incident_id).exists()

@@ -18,6 +18,7 @@ import json
 import secrets
 import signal
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -131,7 +132,7 @@ class LocalCarrier:
         self._open: set[_Connection] = set()
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread
-        self._server: asyncio.Server
+        self._servers: list[asyncio.Server] = []
 
     def __enter__(self) -> Self:
         self.start()
@@ -149,8 +150,17 @@ class LocalCarrier:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="carrier", daemon=True)
         self._thread.start()
-        serve = self._loop.create_server(lambda: _Connection(self), sock=listener, backlog=1024)
-        self._server = asyncio.run_coroutine_threadsafe(serve, self._loop).result(10)
+        self._servers = [self._serve(listener, None)]
+
+    def also_serve_tls(self, context: ssl.SSLContext) -> str:
+        """Listen on a second free port, with TLS, and return its URL."""
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self._servers.append(self._serve(listener, context))
+        return f"https://127.0.0.1:{listener.getsockname()[1]}"
+
+    def _serve(self, listener: socket.socket, context: ssl.SSLContext | None) -> asyncio.Server:
+        serve = self._loop.create_server(lambda: _Connection(self), sock=listener, backlog=1024, ssl=context)
+        return asyncio.run_coroutine_threadsafe(serve, self._loop).result(10)
 
     def stop(self) -> None:
         """Refuse further connections and drop those that are open."""
@@ -162,7 +172,8 @@ class LocalCarrier:
             self._journal_file.close()
 
     async def _close(self) -> None:
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in tuple(self._open):
             connection.drop()
         await asyncio.sleep(0)
@@ -423,7 +434,7 @@ class _Fast2SMS(_Face):
             return Reply.refuse(400, 411, message="Invalid Numbers")
         return Reply.accept()
 
-    def accepted(self, fields: Mapping[str, str], message_id: str) -> tuple[int, bytes]:  # noqa: ARG002
+    def accepted(self, fields: Mapping[str, str], message_id: str) -> tuple[int, bytes]:
         message = ["SMS sent successfully."]
         return 200, _json({"return": True, "request_id": message_id, "message": message})
 
@@ -457,7 +468,7 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
         self._number = self._carrier.opened(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:
         self._carrier.closed(self)
 
     def data_received(self, data: bytes) -> None:

@@ -93,6 +93,8 @@ class Carrier(Protocol):
 
     name: str
     simulated: bool
+    # Sends registered templates and so needs `OutgoingMessage.variables` in place of `text`.
+    templated: bool
 
     def send(self, message: OutgoingMessage) -> Answer: ...
 

@@ -55,8 +55,9 @@ FAST2SMS_ERRORS: Final = _table(
 
 _RETRY_LATER: Final[frozenset[ErrorClass]] = frozenset({"throttled", "transient"})
 
-# 408 and 425: the server says that it did not take the request in. 503 is a refusal to serve.
-_NOT_PROCESSED: Final = frozenset({408, 425, 429, 503})
+# 408 and 425: the server says that it did not take the request in. 500 is the carrier's own failure (its other codes
+# with that status are transient too), 503 a refusal to serve.
+_NOT_PROCESSED: Final = frozenset({408, 425, 429, 500, 503})
 
 
 def twilio_error(code: int) -> tuple[Outcome, ErrorClass] | None:
@@ -80,7 +81,7 @@ def fast2sms_error(code: int) -> tuple[Outcome, ErrorClass] | None:
 def http_error(status: int, *, readable: bool) -> tuple[Outcome, ErrorClass]:
     """Outcome and class of an answer that carries no known code and no message id.
 
-    `readable` says whether the body was an error in the carrier's own form. A bare 500, 502 or
+    `readable` says whether the body was an error in the carrier's own form. A bare 502 or
     504 comes from something in front of the carrier and does not tell whether the request got
     through. A 2xx without a message id tells as little.
     """

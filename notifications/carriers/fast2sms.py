@@ -53,6 +53,7 @@ class Fast2SMSCarrier:
     ) -> None:
         self._key = _Key(api_key)
         self._route = route or "q"
+        self.templated = self._route == "dlt"
         self._sender_id = sender_id
         self._templates = dict(templates or {})
         self._transport = Transport(

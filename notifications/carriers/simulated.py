@@ -8,6 +8,7 @@ class SimulatedCarrier:
 
     name = "simulated"
     simulated = True
+    templated = False
 
     def send(self, message: OutgoingMessage) -> Answer:
         return Answer(Outcome.ACCEPTED, carrier_message_id=f"SIM{message.attempt_id.hex}")

@@ -46,6 +46,7 @@ class TwilioCarrier:
 
     name = "twilio"
     simulated = False
+    templated = False
 
     def __init__(
         self,

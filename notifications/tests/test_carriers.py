@@ -4,17 +4,25 @@ import base64
 import contextlib
 import json
 import socket
+import ssl
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from notifications.carriers import routing, transport
 from notifications.carriers.base import Answer, Carrier, Outcome, OutgoingMessage
@@ -297,7 +305,7 @@ def test_unlisted_code_is_judged_by_the_http_status(
         (302, Outcome.PERMANENT),
         (404, Outcome.PERMANENT),
         (429, Outcome.TRANSIENT),
-        (500, Outcome.UNKNOWN),
+        (500, Outcome.TRANSIENT),
         (502, Outcome.UNKNOWN),
         (503, Outcome.TRANSIENT),
         (504, Outcome.UNKNOWN),
@@ -379,7 +387,7 @@ WITHOUT_A_READABLE_BODY = {
     302: Outcome.PERMANENT,
     400: Outcome.PERMANENT,
     429: Outcome.TRANSIENT,
-    500: Outcome.UNKNOWN,
+    500: Outcome.TRANSIENT,
     503: Outcome.TRANSIENT,
 }
 
@@ -515,6 +523,59 @@ def test_tls_handshake_that_hangs_is_transient(name: str) -> None:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}"
         answer = build(name, url, connect_timeout=0.3).send(message())
     assert answer.outcome is Outcome.TRANSIENT
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A self-signed certificate for 127.0.0.1, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    folder = tmp_path_factory.mktemp("tls")
+    public, private = folder / "certificate.pem", folder / "key.pem"
+    public.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return public, private
+
+
+def tls_url(local: LocalCarrier, certificate: tuple[Path, Path]) -> str:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    return local.also_serve_tls(context)
+
+
+@BOTH
+def test_tls_connection_is_verified_and_reused(
+    local: LocalCarrier, name: str, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate[0]))
+    carrier = build(name, tls_url(local, certificate))
+    assert [carrier.send(message()).outcome for _ in range(3)] == [Outcome.ACCEPTED] * 3
+    assert local.connections == 1
+
+
+@BOTH
+def test_certificate_nobody_vouches_for_is_refused_before_anything_is_sent(
+    local: LocalCarrier, name: str, certificate: tuple[Path, Path]
+) -> None:
+    answer = build(name, tls_url(local, certificate)).send(message())
+    assert (answer.outcome, answer.error_class) == (Outcome.TRANSIENT, "transient")
+    assert "CERTIFICATE_VERIFY_FAILED" in answer.detail
+    assert local.journal() == []
 
 
 @BOTH

@@ -4,11 +4,11 @@
 templates. Rules and examples: the messages page of the design.
 """
 
-from .compose import LINKED, MAX_LINK, compose
-from .dlt import MAX_VARIABLE, dlt_template, dlt_variables
-from .facts import ALERTS, AlertFacts, Kind, format_position
-from .fitting import MAX_SEGMENTS
-from .gsm import is_gsm7, segments
+from notifications.texts.compose import LINKED, MAX_LINK, compose
+from notifications.texts.dlt import MAX_VARIABLE, dlt_template, dlt_variables
+from notifications.texts.facts import ALERTS, AlertFacts, Kind, format_position
+from notifications.texts.fitting import MAX_SEGMENTS
+from notifications.texts.gsm import is_gsm7, segments
 
 __all__ = [
     "ALERTS",

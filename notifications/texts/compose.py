@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from typing import Final
 
-from . import moments
-from .english import ENGLISH
-from .facts import ALERTS, AlertFacts, Kind
-from .fitting import Offer, fill, fits
-from .hindi import HINDI
-from .typed import clean, cuts
-from .wording import PositionWording, Wording
+from notifications.texts import moments
+from notifications.texts.english import ENGLISH
+from notifications.texts.facts import ALERTS, AlertFacts, Kind
+from notifications.texts.fitting import Offer, fill, fits
+from notifications.texts.hindi import HINDI
+from notifications.texts.typed import clean, cuts
+from notifications.texts.wording import PositionWording, Wording
 
 MAX_LINK: Final = 80
 LINKED: Final = ALERTS | {Kind.UPDATE, Kind.INVITATION}

@@ -5,14 +5,14 @@ from datetime import datetime
 from string import Formatter
 from typing import Final
 
-from . import moments
-from .compose import Scene, prepare
-from .english import ENGLISH
-from .facts import AlertFacts, Kind
-from .fitting import Offer, fill, fits
-from .gsm import segments, utf16_units
-from .hindi import HINDI
-from .typed import cut, cuts
+from notifications.texts import moments
+from notifications.texts.compose import Scene, prepare
+from notifications.texts.english import ENGLISH
+from notifications.texts.facts import AlertFacts, Kind
+from notifications.texts.fitting import Offer, fill, fits
+from notifications.texts.gsm import segments, utf16_units
+from notifications.texts.hindi import HINDI
+from notifications.texts.typed import cut, cuts
 
 MAX_VARIABLE: Final = 30
 """Most UTF-16 units in a variable, except in one that is a link."""

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from .facts import ALERTS, Kind
-from .wording import DltWording, PositionWording, Wording
+from notifications.texts.facts import ALERTS, Kind
+from notifications.texts.wording import DltWording, PositionWording, Wording
 
 _ALERT = "{brand}{again}: {name}{event} {position}{call}{dial}{caution}{meeting}{word}{map} {link}"
 _DLT_ALERT = "{position}: {point}. Dial 112 and read this. "

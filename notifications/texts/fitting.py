@@ -10,8 +10,8 @@ by a part that did not fit still serves the parts after it.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from .facts import Kind
-from .gsm import GSM7_PART, UCS2_PART, is_gsm7, segments, units, utf16_units
+from notifications.texts.facts import Kind
+from notifications.texts.gsm import GSM7_PART, UCS2_PART, is_gsm7, segments, units, utf16_units
 
 Offer = tuple[str, Sequence[str]]
 """A slot's name and the wordings offered for it, fullest first."""

@@ -24,9 +24,11 @@ def is_gsm7(text: str) -> bool:
 
 def units(text: str) -> int:
     """Length of `text` as a carrier counts it: septets in GSM-7, else UTF-16 code units."""
-    if is_gsm7(text):
-        return len(text) + sum(char in GSM7_EXTENSION for char in text)
-    return utf16_units(text)
+    if not is_gsm7(text):
+        return utf16_units(text)
+    if GSM7_EXTENSION.isdisjoint(text):  # nearly always, and fast
+        return len(text)
+    return len(text) + sum(char in GSM7_EXTENSION for char in text)
 
 
 def utf16_units(text: str) -> int:

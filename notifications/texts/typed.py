@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final
 
-from .gsm import GSM7_BASIC, utf16_units
+from notifications.texts.gsm import GSM7_BASIC, utf16_units
 
 MAX_TYPED: Final = 400
 """Characters looked at; far more than any text has room for."""

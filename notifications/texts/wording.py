@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .facts import Kind
+from notifications.texts.facts import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,195 @@
+"""People, contacts and timers by the million: one INSERT … SELECT per table, numbered rows with keys that follow."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, models
+
+from casualmeet import clock
+from safety.models import MeetingTimer, TimerStatus, TrustedContact, User
+from sos.models import SosEvent, SosStatus, Source
+
+LONDON = "+4477"
+MUMBAI = "+9198"
+FIRST_NUMBER = 10_000_000
+HOUR_MS = 3_600_000
+PLACE = {"type": "Point", "coordinates": [72.8318, 18.9227]}
+FIX = {"latitude": 18.92251, "longitude": 72.83164, "accuracy_m": 14.0}
+CHUNK = 500
+
+
+class Sql(str):
+    """An SQL expression over `i`, the number of the row; other values are the same for all rows."""
+
+    __slots__ = ()
+
+
+def people(first: int, last: int) -> None:
+    """Persons numbered so, each with two verified contacts: one that Fast2SMS serves, and one that Twilio does."""
+    now = clock.now()
+    insert_series(
+        User,
+        first,
+        last,
+        id=_key("user"),
+        username=Sql("'person' || i"),
+        password="!",
+        full_name="Asha Rao",
+        phone=Sql(f"'+9197' || ({FIRST_NUMBER} + i)"),
+        time_zone="Asia/Kolkata",
+        date_joined=now,
+    )
+    for slot, (name, prefix) in enumerate([("Meera Nair", MUMBAI), ("Tom Baker", LONDON)]):
+        insert_series(
+            TrustedContact,
+            first,
+            last,
+            id=_key(f"contact{slot}-"),
+            person_id=_key("user"),
+            slot=slot,
+            name=name,
+            phone=Sql(f"'{prefix}' || ({FIRST_NUMBER} + i)"),
+            status=TrustedContact.Status.VERIFIED,
+            token=Sql(f"md5('token{slot}-' || i)"),
+            invited_at=now,
+            answered_at=now,
+        )
+
+
+def timers(first: int, last: int, *, due: datetime, step_ms: float = 0, status: str = TimerStatus.ACTIVE) -> None:
+    """One timer for each of these persons. The first is due at `due`, each next one `step_ms` later."""
+    key = "timer" if status in {TimerStatus.ACTIVE, TimerStatus.EXTENDED} else f"{status}-"
+    insert_series(
+        MeetingTimer,
+        first,
+        last,
+        id=_key(key),
+        person_id=_key("user"),
+        location_name="Café Mondegar, Colaba",
+        meetup_location=PLACE,
+        meet_with="Rohan",
+        duration_minutes=60,
+        started_at=due - timedelta(hours=1),
+        expires_at=_moment(due, first, step_ms),
+        escalates_at=_moment(due, first, step_ms),
+        resolved_at=None if key == "timer" else due,
+        last_fix=FIX,
+        last_fix_at=due - timedelta(minutes=5),
+        status=status,
+    )
+
+
+def armed(first: int, last: int) -> None:
+    """Persons with timers that run out between six and twelve hours from now."""
+    people(first, last)
+    timers(first, last, due=clock.now() + timedelta(hours=6), step_ms=6 * HOUR_MS / max(1, last - first))
+
+
+def past(first: int, last: int, *, status: str) -> None:
+    """Timers of the last year for these persons; the expired ones with their incidents, long resolved."""
+    then = clock.now() - timedelta(days=365)
+    timers(first, last, due=then, step_ms=24 * 364 * HOUR_MS / max(1, last - first), status=status)
+    if status == TimerStatus.EXPIRED:
+        insert_series(
+            SosEvent,
+            first,
+            last,
+            id=_key("incident"),
+            person_id=_key("user"),
+            source=Source.TIMER_EXPIRED,
+            status=SosStatus.RESOLVED,
+            reference="K7Q",
+            triggered_timer_id=_key(f"{status}-"),
+            happened_at=then,
+            opened_at=then,
+            alerted_at=then,
+            resolved_at=then,
+            all_clear_at=then,
+        )
+
+
+def make_due(first: int, last: int, *, at: datetime) -> None:
+    """Move the deadline of these persons' timers."""
+    keys = [timer_key(i) for i in range(first, last + 1)]
+    for start in range(0, len(keys), CHUNK):
+        MeetingTimer.objects.filter(pk__in=keys[start : start + CHUNK]).update(expires_at=at, escalates_at=at)
+
+
+def timer_key(i: int) -> UUID:
+    """The key of the live timer of person number i."""
+    return UUID(hashlib.md5(f"timer{i}".encode(), usedforsecurity=False).hexdigest())
+
+
+def person_of_number(phone: str) -> int:
+    """The number of the person whose contact has this phone number."""
+    return int(phone[-8:]) - FIRST_NUMBER
+
+
+def insert_series(model: type[models.Model], first: int, last: int, **columns: Any) -> None:
+    """Insert rows numbered first to last in one statement; fields that are not named get their defaults."""
+    names, expressions, params = [], [], []
+    for column in model._meta.concrete_fields:
+        names.append(connection.ops.quote_name(column.column))
+        value = columns.pop(column.attname) if column.attname in columns else column.get_default()
+        if isinstance(value, Sql):
+            expressions.append(str(value))
+        else:
+            expressions.append("%s")
+            params.append(column.get_db_prep_save(value, connection))
+    if columns:
+        raise TypeError(f"{model.__name__} has no {', '.join(columns)}.")
+    with _without_limits(), connection.cursor() as cursor:
+        cursor.execute(
+            "WITH RECURSIVE series(i) AS (SELECT CAST(%s AS integer) UNION ALL SELECT i + 1 FROM series WHERE i < %s) "
+            f"INSERT INTO {connection.ops.quote_name(model._meta.db_table)} ({', '.join(names)}) "
+            f"SELECT {', '.join(expressions)} FROM series",
+            [first, last, *params],
+        )
+
+
+def settle() -> None:
+    """What the database does by itself in time: statistics, vacuum, checkpoint."""
+    with _without_limits(), connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("VACUUM (ANALYZE)")
+            cursor.execute("CHECKPOINT")
+        else:
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+@contextmanager
+def _without_limits() -> Iterator[None]:
+    """Without the product's statement time-out, and without checks of keys that are known to fit."""
+    sqlite = connection.vendor == "sqlite"
+    before = (
+        ["PRAGMA foreign_keys=OFF", "PRAGMA synchronous=OFF", "PRAGMA cache_size=-1000000"]
+        if sqlite
+        else ["SET statement_timeout=0", "SET session_replication_role=replica"]
+    )
+    with connection.cursor() as cursor:
+        for statement in before:
+            cursor.execute(statement)
+        try:
+            yield
+        finally:
+            # The next connection has the product's own options again.
+            connection.close()
+
+
+def _key(name: str) -> Sql:
+    """The key of row i of this name."""
+    digest = f"md5('{name}' || i)"
+    return Sql(f"{digest}::uuid" if connection.vendor == "postgresql" else digest)
+
+
+def _moment(start: datetime, first: int, step_ms: float) -> Sql:
+    """`start` for the first row, then `step_ms` later for each."""
+    shift = f"((i - {first}) * {step_ms!r})"
+    at = start.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
+    if connection.vendor == "postgresql":
+        return Sql(f"timestamptz '{at}Z' + {shift} * interval '1 millisecond'")
+    return Sql(f"strftime('%%Y-%%m-%%d %%H:%%M:%%f', '{at}', ({shift} / 1000.0) || ' seconds')")
