@@ -14,7 +14,7 @@ run: $(VENV)/.run .env
 	PUBLIC_BASE_URL=$${PUBLIC_BASE_URL:-http://localhost:$$PORT}; \
 	$(BIN)/python manage.py migrate --verbosity 0 && \
 	$(BIN)/python manage.py seed_demo && \
-	exec $(BIN)/honcho start --port $$PORT
+	{ $(BIN)/honcho start --port $$PORT || [ $$? = 130 ]; }
 
 test: check
 	$(BIN)/python -m testing.run_suite

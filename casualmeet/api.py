@@ -17,7 +17,7 @@ from safety.api_auth import BearerToken
 from safety.models import MeetingTimer
 from safety.schemas import timer_data
 from sos.models import SosEvent
-from sos.schemas import incident_data
+from sos.schemas import SosDetailOut
 
 logger = logging.getLogger(__name__)
 
@@ -88,4 +88,4 @@ def _failed(request: HttpRequest, error: Exception) -> HttpResponse:
 
 def _state(current: MeetingTimer | SosEvent) -> dict[str, Any]:
     """What holds instead, as its own address would show it."""
-    return timer_data(current) if isinstance(current, MeetingTimer) else incident_data(current)
+    return timer_data(current) if isinstance(current, MeetingTimer) else SosDetailOut.from_orm(current).model_dump()

@@ -5,9 +5,10 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from django.db import IntegrityError, close_old_connections, connection, models, transaction
+from django.db.models import Value
 from django.db.utils import DatabaseError
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,24 @@ TRANSIENT_MONGO = {
     "ConnectionFailure",
 }
 TRANSIENT_MONGO_CODES = {112, 189, 91, 11600, 11602, 10107, 13435, 13436, 6, 7, 89, 9001}
+
+
+class Constant(Value):
+    """A word of ours, such as a status, written into the statement itself on SQLite.
+
+    SQLite takes a partial index only where the statement alone proves that its condition holds, before parameters.
+    """
+
+    def as_sqlite(self, *_args: Any, **_kwargs: Any) -> tuple[str, list[Any]]:
+        """The quoted word. It may be letters only, so that it needs no escaping."""
+        if not self.value.isalpha():
+            raise ValueError(f"Not a word: {self.value!r}")
+        return f"'{self.value}'", []
+
+
+def constants(words: Sequence[str]) -> Sequence[str | Constant]:
+    """The words for an `__in` that a partial index is to serve."""
+    return [Constant(word) for word in words] if connection.vendor == "sqlite" else words
 
 
 def has_transactions() -> bool:

@@ -222,7 +222,7 @@ def _recover(delivery: Delivery, *, now: datetime) -> int:
     unknown = open_attempts.first()
     mine = _mine(delivery).filter(lease_until__lt=now)
     if unknown is None:
-        return mine.update(status=DeliveryStatus.QUEUED, lease_token=None, lease_until=None)
+        return _recover_without_open_attempt(delivery, mine, now=now)
     answer = Answer(outcome=Outcome.UNKNOWN, detail="The dispatcher died before the answer was stored.")
     plan = retrying.plan(delivery, carrier=unknown.carrier, answer=answer, now=now)
     if plan is None or delivery.cancel_requested:
@@ -241,6 +241,20 @@ def _recover(delivery: Delivery, *, now: datetime) -> int:
     if taken:
         open_attempts.update(outcome=AttemptOutcome.UNKNOWN, finished_at=now, detail=answer.detail)
     return taken
+
+
+def _recover_without_open_attempt(delivery: Delivery, mine: models.QuerySet[Delivery], *, now: datetime) -> int:
+    """Where there are no transactions the crash may have come before the attempt was written, or after its answer."""
+    lease = {"lease_token": None, "lease_until": None}
+    accepted = delivery.attempts.filter(outcome=AttemptOutcome.ACCEPTED).first()
+    if accepted is not None:
+        simulated = bool((known := routing.get(accepted.carrier)) and known.simulated)
+        return mine.update(
+            status=DeliveryStatus.ACCEPTED, carrier=accepted.carrier, simulated=simulated, finished_at=now, **lease
+        )
+    if delivery.cancel_requested:
+        return mine.update(status=DeliveryStatus.CANCELLED, finished_at=now, **lease)
+    return mine.filter(cancel_requested=False).update(status=DeliveryStatus.QUEUED, **lease)
 
 
 def _mine(delivery: Delivery) -> models.QuerySet[Delivery]:

@@ -30,6 +30,9 @@ class DeliveryStatus(models.TextChoices):
     CANCELLED = "cancelled"
 
 
+INVITATIONS = Q(kind="invitation")
+
+
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
     """The words that queries about the outbox are made of."""
 
@@ -90,6 +93,9 @@ class Delivery(models.Model):
                 name="delivery_leases",
                 condition=Q(status=DeliveryStatus.SENDING),
             ),
+            # What the limits on invitations count.
+            models.Index(fields=["person_id", "created_at"], name="invitations_by_person", condition=INVITATIONS),
+            models.Index(fields=["address", "created_at"], name="invitations_by_number", condition=INVITATIONS),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(status__in=DeliveryStatus.values), name="delivery_status_known")

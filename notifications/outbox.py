@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid5
 
-from django.db.models import Case, Count, F, Max, Q, Value, When
+from django.db.models import Case, Count, F, Max, Q, QuerySet, Value, When
 
 from casualmeet.db import has_transactions, insert_missing
 from notifications import live, wake
@@ -57,7 +57,7 @@ def text_to(
 ) -> Delivery:
     """An unsaved text message; `key` and the addressee decide its identity."""
     return Delivery(
-        id=uuid5(NAMESPACE, f"{key}:{addressee.id}:sms:{wave}"),
+        id=text_id(key, addressee.id, wave=wave),
         kind=kind,
         channel="sms",
         priority=priority,
@@ -74,6 +74,11 @@ def text_to(
         created_at=now,
         next_attempt_at=now,
     )
+
+
+def text_id(key: str, addressee_id: UUID, *, wave: int = 1) -> UUID:
+    """The identity of a text: `key` says what it is about."""
+    return uuid5(NAMESPACE, f"{key}:{addressee_id}:sms:{wave}")
 
 
 def queue(deliveries: Sequence[Delivery]) -> None:
@@ -105,13 +110,18 @@ def release(incident_ids: Iterable[UUID]) -> None:
 
 
 def cancel(incident_ids: Iterable[UUID], *, kinds: Sequence[str], now: datetime) -> int:
-    """Cancel what was not sent yet; what is just being sent will not be tried again. Returns how many rows it met.
+    """Cancel what was not sent yet; what is just being sent will not be tried again. Returns how many rows it met."""
+    return _cancel(Delivery.objects.filter(incident_id__in=list(incident_ids), kind__in=kinds), now=now)
 
-    One update for both, so that a row which changes sides meanwhile is met on one side or the other.
-    """
-    return Delivery.objects.filter(
-        incident_id__in=list(incident_ids), kind__in=kinds, status__in=[*PENDING, DeliveryStatus.SENDING]
-    ).update(
+
+def cancel_text(delivery_id: UUID, *, now: datetime) -> int:
+    """The same for one text."""
+    return _cancel(Delivery.objects.filter(pk=delivery_id), now=now)
+
+
+def _cancel(deliveries: QuerySet[Delivery], *, now: datetime) -> int:
+    """One update for both, so that a row which changes sides meanwhile is met on one side or the other."""
+    return deliveries.filter(status__in=[*PENDING, DeliveryStatus.SENDING]).update(
         status=Case(When(status__in=PENDING, then=Value(DeliveryStatus.CANCELLED.value)), default=F("status")),
         cancel_requested=True,
         finished_at=now,

@@ -40,7 +40,7 @@ class PersonConsumer(StateConsumer):
         return {
             "timers": [timer_data(timer) for timer in timers],
             "incidents": [incident_data(incident) for incident in with_dispatch(incidents)],
-            "notifications": [NotificationOut.from_orm(row).model_dump(mode="json") for row in unread],
+            "notifications": [NotificationOut.from_orm(row).model_dump() for row in unread],
         }
 
     def events(self, before: State, after: State) -> list[Event]:

@@ -67,7 +67,7 @@ def answer(contact: TrustedContact, *, accept: bool) -> bool:
 def remove(contact: TrustedContact) -> None:
     """Take the contact off the list; alerts that were sent stay on record."""
     TrustedContact.objects.filter(pk=contact.pk).delete()
-    Delivery.objects.filter(recipient_id=contact.pk, kind=Kind.INVITATION, status="queued").update(status="cancelled")
+    outbox.cancel_text(outbox.text_id("invitation", contact.pk), now=clock.now())
     if contact.status == Status.VERIFIED:
         _warn_if_last(contact, f"{contact.name} was removed")
 

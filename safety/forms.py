@@ -93,7 +93,7 @@ class PersonFields(forms.Form):
             widget.choices = [(name, name.replace("_", " ")), *widget.choices]
 
 
-class SignUpForm(PersonFields, UserCreationForm[User]):
+class SignUpForm(PersonFields, UserCreationForm):  # type: ignore[type-arg]
     """A new person."""
 
     full_name = forms.CharField(
@@ -120,9 +120,11 @@ class SignUpForm(PersonFields, UserCreationForm[User]):
         self.fields["time_zone"].initial = "Asia/Kolkata"
         self.offer_zone(str(self.data.get("time_zone", "")))
         self.fields["username"].widget.attrs.pop("autofocus", None)
+        if not self.is_bound:
+            self.fields["time_zone"].widget.attrs["data-guess"] = "yes"
 
 
-class ProfileForm(PersonFields, forms.ModelForm[User]):
+class ProfileForm(PersonFields, forms.ModelForm):  # type: ignore[type-arg]
     """The person's own facts."""
 
     full_name = forms.CharField(label="Full name", max_length=80)

@@ -138,5 +138,5 @@ class ContactOut(ModelSchema):
 
 
 def timer_data(timer: MeetingTimer) -> dict[str, Any]:
-    """The timer as JSON types, as the API and the live sockets send it."""
-    return TimerOut.from_orm(timer).model_dump(mode="json")
+    """The timer as the API and the live sockets send it; their encoders write times and ids alike."""
+    return TimerOut.from_orm(timer).model_dump()

@@ -39,7 +39,7 @@ def home(request: HttpRequest) -> HttpResponse:
     """The landing page; signed in: the alarm, the running timer, or the form that arms one."""
     if not request.user.is_authenticated:
         return render(request, "safety/landing.html")
-    return _home(cast(PersonRequest, request))
+    return _home(cast("PersonRequest", request))
 
 
 def _home(request: PersonRequest, *, status: int = 200, arm_form: ArmForm | None = None, **more: Any) -> HttpResponse:

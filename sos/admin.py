@@ -5,7 +5,6 @@ import zoneinfo
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -111,6 +110,8 @@ class DeliveryLine:
     @property
     def tone(self) -> str:
         """For the eye: good, bad, off or wait."""
+        if self.delivery.simulated:
+            return "off"
         return STATUS_TONES.get(DeliveryStatus(self.delivery.status), "wait")
 
 
@@ -134,14 +135,14 @@ class IncidentPage:
         return self.active_count - self.incident.active
 
     @property
-    def local_time(self) -> datetime | None:
-        """When it happened by the person's clock; None where that is the moderator's, too."""
+    def local_time(self) -> str:
+        """When it happened by the person's clock; empty where that agrees with the moderator's."""
         try:
             there = self.incident.happened_at.astimezone(zoneinfo.ZoneInfo(self.incident.person.time_zone))
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-            return None
+            return ""
         here = timezone.localtime(self.incident.happened_at)
-        return there if there.utcoffset() != here.utcoffset() else None
+        return f"{there:%H:%M %Z}" if there.utcoffset() != here.utcoffset() else ""
 
     @property
     def planned(self) -> str:

@@ -11,6 +11,7 @@ from uuid import UUID, uuid5
 
 from django.db import transaction
 from django.db.models import Q
+from django.utils.text import capfirst
 
 from casualmeet import clock
 from casualmeet.db import has_transactions, insert_missing, insert_one, retry_transient
@@ -302,7 +303,7 @@ def _opened_entry(opening: Opening, *, now: datetime) -> TimelineEntry:
     incident, count = opening.incident, len(opening.recipients)
     contacts = "no contacts" if count == 0 else "1 contact" if count == 1 else f"{count} contacts"
     late = f" The alarm is {incident.late_by} s late." if incident.late_by >= 60 else ""
-    what = incident.get_source_display().capitalize()
+    what = capfirst(incident.get_source_display())
     return _entry(incident.pk, TimelineKind.OPENED, f"{what}. Alerting {contacts}.{late}", key="opened", at=now)
 
 

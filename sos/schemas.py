@@ -70,5 +70,5 @@ class SosDetailOut(SosOut):
 
 
 def incident_data(incident: SosEvent) -> dict[str, Any]:
-    """The incident as JSON types, as the API and the live sockets send it."""
-    return SosOut.from_orm(incident).model_dump(mode="json")
+    """The incident as the live sockets send it; their encoder writes times and ids as the API does."""
+    return SosOut.from_orm(incident).model_dump()

@@ -3,13 +3,13 @@
 from datetime import timedelta
 from typing import Any
 
-import factory
+from factory.declarations import LazyAttribute, LazyFunction, Sequence, SubFactory
 from factory.django import DjangoModelFactory
 
 from casualmeet import clock
 from safety.models import MeetingTimer, TrustedContact, User
 
-PASSWORD = "correct horse 7"  # noqa: S105 - of people who exist only in tests
+PASSWORD = "correct horse 7"
 
 
 class PersonFactory(DjangoModelFactory[User]):
@@ -19,16 +19,18 @@ class PersonFactory(DjangoModelFactory[User]):
         model = User
         skip_postgeneration_save = True
 
-    username = factory.Sequence(lambda n: f"person{n}")
-    full_name = factory.Sequence(lambda n: f"Priya Sharma {n}")
-    phone = factory.Sequence(lambda n: f"+9198123{n % 100000:05d}")
+    username = Sequence(lambda n: f"person{n}")
+    full_name = Sequence(lambda n: f"Priya Sharma {n}")
+    phone = Sequence(lambda n: f"+9198123{n % 100000:05d}")
     time_zone = "Asia/Kolkata"
 
     @classmethod
-    def _create(cls, model_class: type[User], *args: Any, **kwargs: Any) -> User:
+    def _create(cls, model_class: type[User], *_args: Any, **kwargs: Any) -> User:
         """With a usable password, hashed as at sign-up."""
-        kwargs.setdefault("password", PASSWORD)
-        return User.objects.create_user(*args, **kwargs)
+        person = model_class(**kwargs)
+        person.set_password(PASSWORD)
+        person.save(force_insert=True)
+        return person
 
 
 class ContactFactory(DjangoModelFactory[TrustedContact]):
@@ -37,13 +39,13 @@ class ContactFactory(DjangoModelFactory[TrustedContact]):
     class Meta:
         model = TrustedContact
 
-    person = factory.SubFactory(PersonFactory)
-    slot = factory.LazyAttribute(lambda made: made.person.contacts.count())
-    name = factory.Sequence(lambda n: f"Ravi Iyer {n}")
-    phone = factory.Sequence(lambda n: f"+9199887{n % 100000:05d}")
+    person = SubFactory(PersonFactory)
+    slot = LazyAttribute(lambda made: made.person.contacts.count())
+    name = Sequence(lambda n: f"Ravi Iyer {n}")
+    phone = Sequence(lambda n: f"+9199887{n % 100000:05d}")
     status = TrustedContact.Status.VERIFIED
-    token = factory.Sequence(lambda n: f"token{n:019d}")
-    invited_at = factory.LazyFunction(clock.now)
+    token = Sequence(lambda n: f"token{n:019d}")
+    invited_at = LazyFunction(clock.now)
 
 
 class TimerFactory(DjangoModelFactory[MeetingTimer]):
@@ -52,11 +54,11 @@ class TimerFactory(DjangoModelFactory[MeetingTimer]):
     class Meta:
         model = MeetingTimer
 
-    person = factory.SubFactory(PersonFactory)
+    person = SubFactory(PersonFactory)
     location_name = "Cafe Blue"
     meet_with = "Rahul K"
     duration_minutes = 60
-    started_at = factory.LazyFunction(clock.now)
-    expires_at = factory.LazyAttribute(lambda made: made.started_at + timedelta(minutes=made.duration_minutes))
-    escalates_at = factory.LazyAttribute(lambda made: made.expires_at + timedelta(minutes=made.grace_minutes))
+    started_at = LazyFunction(clock.now)
+    expires_at = LazyAttribute(lambda made: made.started_at + timedelta(minutes=made.duration_minutes))
+    escalates_at = LazyAttribute(lambda made: made.expires_at + timedelta(minutes=made.grace_minutes))
     grace_minutes = 0

@@ -21,7 +21,8 @@
   const baseTitle = document.title;
 
   let clockOffset = Number(live.dataset.now) - Date.now();
-  let shownHtml = null;
+  // As the browser writes it out, before the ages are filled in: the first fetch then replaces nothing without need.
+  let shownHtml = live.innerHTML.trim();
   let shownAt = Date.now();
   let fetching = false;
   let wanted = false;
@@ -99,14 +100,15 @@
   }
 
   function swap(html) {
-    if (html === shownHtml) return;
+    const template = document.createElement("template");
+    template.innerHTML = html;
+    const written = template.innerHTML.trim();
+    if (written === shownHtml) return;
     const before = { incidents: marked("incident"), alarms: marked("alarm") };
     const open = [...live.querySelectorAll("details[id][open]")].map((details) => details.id);
     const focused = live.contains(document.activeElement) ? document.activeElement.id : "";
-    const template = document.createElement("template");
-    template.innerHTML = html;
     live.replaceChildren(template.content);
-    shownHtml = html;
+    shownHtml = written;
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
     announceChanges(before);
