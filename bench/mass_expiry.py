@@ -48,6 +48,7 @@ def run(report: Report, sizes: Sizes, databases: Sequence[str]) -> None:
         with database(kind):
             report.note_database(TITLES[kind])
             seeding.armed(1, sizes.armed)
+            seeding.contacts(1, sizes.rounds * sizes.due + 2 * sizes.plain)
             bare, cycles = _rounds(sizes)
             slow, fast = (_plain(sizes, latency_ms=ms) for ms in (sizes.latency_ms, 0))
         rate = sizes.due / median(cycles)

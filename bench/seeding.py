@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import connection, models
 
 from casualmeet import clock
-from safety.models import MeetingTimer, TimerStatus, TrustedContact, User
+from safety.models import LIVE_STATUSES, MeetingTimer, TimerStatus, TrustedContact, User
 from sos.models import SosEvent, SosStatus, Source
 
 LONDON = "+4477"
@@ -20,6 +20,8 @@ HOUR_MS = 3_600_000
 PLACE = {"type": "Point", "coordinates": [72.8318, 18.9227]}
 FIX = {"latitude": 18.92251, "longitude": 72.83164, "accuracy_m": 14.0}
 CHUNK = 500
+STATUSES = TimerStatus.values
+ORDER = "md5('person' || i)"
 
 
 class Sql(str):
@@ -29,32 +31,36 @@ class Sql(str):
 
 
 def people(first: int, last: int) -> None:
-    """Persons numbered so, each with two verified contacts: one that Fast2SMS serves, and one that Twilio does."""
-    now = clock.now()
+    """Persons numbered so."""
     insert_series(
         User,
         first,
         last,
-        id=_key("user"),
+        id=_key(),
         username=Sql("'person' || i"),
         password="!",
         full_name="Asha Rao",
         phone=Sql(f"'+9197' || ({FIRST_NUMBER} + i)"),
         time_zone="Asia/Kolkata",
-        date_joined=now,
+        date_joined=clock.now(),
     )
+
+
+def contacts(first: int, last: int) -> None:
+    """Two verified contacts for each of these persons: one that Fast2SMS serves, and one that Twilio does."""
+    now = clock.now()
     for slot, (name, prefix) in enumerate([("Meera Nair", MUMBAI), ("Tom Baker", LONDON)]):
         insert_series(
             TrustedContact,
             first,
             last,
-            id=_key(f"contact{slot}-"),
-            person_id=_key("user"),
+            id=_key(suffix=slot),
+            person_id=_key(),
             slot=slot,
             name=name,
             phone=Sql(f"'{prefix}' || ({FIRST_NUMBER} + i)"),
             status=TrustedContact.Status.VERIFIED,
-            token=Sql(f"md5('token{slot}-' || i)"),
+            token=Sql(_digest(suffix=slot)),
             invited_at=now,
             answered_at=now,
         )
@@ -62,13 +68,13 @@ def people(first: int, last: int) -> None:
 
 def timers(first: int, last: int, *, due: datetime, step_ms: float = 0, status: str = TimerStatus.ACTIVE) -> None:
     """One timer for each of these persons. The first is due at `due`, each next one `step_ms` later."""
-    key = "timer" if status in {TimerStatus.ACTIVE, TimerStatus.EXTENDED} else f"{status}-"
+    suffix = STATUSES.index(status)
     insert_series(
         MeetingTimer,
         first,
         last,
-        id=_key(key),
-        person_id=_key("user"),
+        id=_key(suffix=suffix),
+        person_id=_key(),
         location_name="Café Mondegar, Colaba",
         meetup_location=PLACE,
         meet_with="Rohan",
@@ -76,7 +82,7 @@ def timers(first: int, last: int, *, due: datetime, step_ms: float = 0, status: 
         started_at=due - timedelta(hours=1),
         expires_at=_moment(due, first, step_ms),
         escalates_at=_moment(due, first, step_ms),
-        resolved_at=None if key == "timer" else due,
+        resolved_at=None if status in LIVE_STATUSES else due,
         last_fix=FIX,
         last_fix_at=due - timedelta(minutes=5),
         status=status,
@@ -98,12 +104,12 @@ def past(first: int, last: int, *, status: str) -> None:
             SosEvent,
             first,
             last,
-            id=_key("incident"),
-            person_id=_key("user"),
+            id=_key(),
+            person_id=_key(),
             source=Source.TIMER_EXPIRED,
             status=SosStatus.RESOLVED,
             reference="K7Q",
-            triggered_timer_id=_key(f"{status}-"),
+            triggered_timer_id=_key(suffix=STATUSES.index(status)),
             happened_at=then,
             opened_at=then,
             alerted_at=then,
@@ -121,7 +127,8 @@ def make_due(first: int, last: int, *, at: datetime) -> None:
 
 def timer_key(i: int) -> UUID:
     """The key of the live timer of person number i."""
-    return UUID(hashlib.md5(f"timer{i}".encode(), usedforsecurity=False).hexdigest())
+    digest = hashlib.md5(f"person{i}".encode(), usedforsecurity=False).hexdigest()
+    return UUID(f"{digest[:-1]}{STATUSES.index(TimerStatus.ACTIVE)}")
 
 
 def person_of_number(phone: str) -> int:
@@ -146,7 +153,7 @@ def insert_series(model: type[models.Model], first: int, last: int, **columns: A
         cursor.execute(
             "WITH RECURSIVE series(i) AS (SELECT CAST(%s AS integer) UNION ALL SELECT i + 1 FROM series WHERE i < %s) "
             f"INSERT INTO {connection.ops.quote_name(model._meta.db_table)} ({', '.join(names)}) "
-            f"SELECT {', '.join(expressions)} FROM series",
+            f"SELECT {', '.join(expressions)} FROM series ORDER BY {ORDER}",
             [first, last, *params],
         )
 
@@ -180,10 +187,14 @@ def _without_limits() -> Iterator[None]:
             connection.close()
 
 
-def _key(name: str) -> Sql:
-    """The key of row i of this name."""
-    digest = f"md5('{name}' || i)"
-    return Sql(f"{digest}::uuid" if connection.vendor == "postgresql" else digest)
+def _key(*, suffix: int = 0) -> Sql:
+    """The key of row i: scattered like a real one, but in the same order in all tables, which speeds up the insert."""
+    digest = _digest(suffix=suffix)
+    return Sql(f"CAST({digest} AS uuid)" if connection.vendor == "postgresql" else digest)
+
+
+def _digest(*, suffix: int = 0) -> str:
+    return f"substr({ORDER}, 1, 31) || '{suffix}'"
 
 
 def _moment(start: datetime, first: int, step_ms: float) -> Sql:

@@ -24,7 +24,9 @@ POSTGRES_TIMEOUTS = "-c statement_timeout=10000 -c lock_timeout=3000 -c idle_in_
 
 def process_role() -> Role:
     """`web` for the server that answers many requests at once; `worker` for every command."""
-    return "web" if Path(sys.argv[0]).stem == "daphne" or "runserver" in sys.argv[1:2] else "worker"
+    program = Path(sys.argv[0])
+    daphne = program.stem == "daphne" or program.parts[-2:] == ("daphne", "__main__.py")
+    return "web" if daphne or "runserver" in sys.argv[1:2] else "worker"
 
 
 def is_mongodb(url: str) -> bool:

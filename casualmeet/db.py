@@ -7,9 +7,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+import psycopg
 from django.db import IntegrityError, close_old_connections, connection, models, transaction
 from django.db.models import Value
 from django.db.utils import DatabaseError
+
+from casualmeet.bulk import insert_or_ignore
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +104,7 @@ def insert_missing(model: type[M], rows: Sequence[M]) -> None:
     if not rows:
         return
     if connection.features.supports_ignore_conflicts:
-        model._default_manager.bulk_create(rows, ignore_conflicts=True, batch_size=1000)
+        insert_or_ignore(model, rows)
         return
     present = set(model._default_manager.filter(pk__in=[row.pk for row in rows]).values_list("pk", flat=True))
     missing = [row for row in rows if row.pk not in present]
@@ -129,8 +132,14 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
+def _never_reached_postgres(error: BaseException) -> bool:
+    """Whether psycopg, or its pool, failed without a word from the server: nobody listens, or no connection is free."""
+    mine = type(error).__module__.startswith("psycopg")
+    return mine and isinstance(error, psycopg.OperationalError) and error.sqlstate is None
+
+
 def _transient(error: BaseException) -> bool:
-    if getattr(error, "sqlstate", None) in TRANSIENT_SQLSTATES:
+    if getattr(error, "sqlstate", None) in TRANSIENT_SQLSTATES or _never_reached_postgres(error):
         return True
     if any(base.__name__ in TRANSIENT_MONGO for base in type(error).__mro__):
         return True

@@ -39,15 +39,12 @@ class DeliveryAdmin(ReadOnlyAdmin):
     list_display = [
         "created_at",
         "kind",
-        "channel",
         "recipient_name",
         "address",
         "status",
         "carrier",
         "attempt_count",
         "simulated",
-        "next_attempt_at",
-        "finished_at",
     ]
     list_filter = ["status", "kind", "channel", "carrier", "simulated"]
     search_fields = ["recipient_name", "address"]

@@ -98,6 +98,11 @@ class StateConsumer(AsyncJsonWebsocketConsumer):
             with contextlib.suppress(Exception):
                 await self.channel_layer.group_discard(self.group_of(self.user), self.channel_name)
 
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
+        """Binary and empty frames are nothing; the base class would fail on them."""
+        if text_data:
+            await super().receive(text_data=text_data, **kwargs)
+
     async def receive_json(self, content: Any, **kwargs: Any) -> None:
         """The one thing a client may ask for: the whole state again."""
         if isinstance(content, dict) and content.get("type") == "snapshot":
@@ -109,7 +114,7 @@ class StateConsumer(AsyncJsonWebsocketConsumer):
         """Anything that is not JSON is nothing."""
         try:
             return json.loads(text_data)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     @classmethod

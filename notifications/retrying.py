@@ -34,16 +34,15 @@ def plan(delivery: Delivery, *, carrier: str, answer: Answer, now: datetime) -> 
 
     The answer's own attempt must be stored already: carriers that refused are read from the attempts.
     """
-    refused = set(
-        DeliveryAttempt.objects.filter(delivery=delivery, outcome=AttemptOutcome.PERMANENT).values_list(
-            "carrier", flat=True
-        )
-    )
+    tries = delivery.attempt_count + 1
+    # As many as count: what was refused before a moderator tried a dead letter again does not.
+    newest = DeliveryAttempt.objects.filter(delivery=delivery).order_by("-started_at", "-number")
+    attempts = newest.values_list("carrier", "outcome")[:tries]
+    refused = {name for name, outcome in attempts if outcome == AttemptOutcome.PERMANENT}
     open_carriers = [name for name in routing.route(delivery.address) if name not in refused]
     if answer.outcome is Outcome.PERMANENT:
         left = [name for name in open_carriers if name != carrier]
         return Plan(left[0], now, delivery.repeat) if left else None
-    tries = delivery.attempt_count + 1
     if tries >= _tries(delivery) or not open_carriers:
         return None
     if answer.outcome is Outcome.UNKNOWN:

@@ -99,19 +99,19 @@ def expire(ids: Sequence[UUID]) -> CycleResult:
         logger.exception("A batch of %d timers failed; taking them one by one", len(ids))
     total = CycleResult()
     for pk in ids:
-        total += _expire_alone(pk)
-    return total
+        total += _with_details_or_bare(pk, partial(_expire, [pk]))
+    # Where nothing rolls back, the batch may have been stamped already: then its rows are half-done now.
+    return total + repair()
 
 
 def repair() -> CycleResult:
     """Complete what a crash left half-done: on MongoDB any step may be the last one; on SQL there is nothing to find."""
-    total = CycleResult()
-    half_done = list(MeetingTimer.objects.half_done().select_related("person")[:BATCH])
-    for timer in half_done:
-        total += _alone(timer.pk, partial(_hand_over, [timer]))
-    for incident in SosEvent.objects.half_open().select_related("person")[:BATCH]:
+    total, left_out = CycleResult(), _quarantine.current()
+    for timer in MeetingTimer.objects.half_done().exclude(pk__in=left_out).prefetch_related("person")[:BATCH]:
+        total += _with_details_or_bare(timer.pk, partial(_hand_over, [timer]))
+    for incident in SosEvent.objects.half_open().exclude(pk__in=left_out).prefetch_related("person")[:BATCH]:
         _alone(incident.pk, partial(_complete_opening, incident))
-    for incident in SosEvent.objects.half_resolved().select_related("person")[:BATCH]:
+    for incident in SosEvent.objects.half_resolved().exclude(pk__in=left_out).prefetch_related("person")[:BATCH]:
         _alone(incident.pk, partial(_complete_resolving, incident))
     return total
 
@@ -133,7 +133,7 @@ def _expire(ids: Sequence[UUID], *, bare: bool = False) -> tuple[CycleResult, li
         )
         if not stamped:
             return CycleResult(), []
-        winners = list(MeetingTimer.objects.filter(expiry_token=token).select_related("person"))
+        winners = list(MeetingTimer.objects.filter(expiry_token=token).prefetch_related("person"))
         return _hand_over(winners, bare=bare)
 
 
@@ -141,11 +141,7 @@ def _hand_over(timers: Sequence[MeetingTimer], *, bare: bool = False) -> tuple[C
     """Open or join an incident for each expired timer, then take the token off it."""
     alerted = contacts.recipients([] if bare else [timer.person_id for timer in timers if not timer.moderators_only])
     now = clock.now()
-    triggers = [_trigger(timer, now=now) for timer in timers]
-    if bare:
-        triggers = [
-            replace(trigger, fix=None, planned_location=None, place_name="", meet_with="") for trigger in triggers
-        ]
+    triggers = [(_bare_trigger if bare else _trigger)(timer, now=now) for timer in timers]
     triggers = [replace(trigger, recipients=alerted.get(trigger.person.id, ())) for trigger in triggers]
     outcome = incidents.open_or_join(triggers, now=now)
     MeetingTimer.objects.filter(pk__in=[timer.pk for timer in timers]).update(expiry_token=None)
@@ -154,6 +150,17 @@ def _hand_over(timers: Sequence[MeetingTimer], *, bare: bool = False) -> tuple[C
 
 
 def _trigger(timer: MeetingTimer, *, now: datetime) -> Trigger:
+    return replace(
+        _bare_trigger(timer, now=now),
+        place_name=timer.location_name,
+        meet_with=timer.meet_with,
+        planned_location=timer.meetup_location,
+        fix=positions.last_fix(timer),
+    )
+
+
+def _bare_trigger(timer: MeetingTimer, *, now: datetime) -> Trigger:
+    """Only what can't be broken: whose timer it is, and when it ran out."""
     return Trigger(
         key=timer.pk,
         person=person_of(timer.person),
@@ -161,10 +168,6 @@ def _trigger(timer: MeetingTimer, *, now: datetime) -> Trigger:
         happened_at=timer.expires_at,
         late_by=max(0, int((now - timer.escalates_at).total_seconds())),
         timer_id=timer.pk,
-        place_name=timer.location_name,
-        meet_with=timer.meet_with,
-        planned_location=timer.meetup_location,
-        fix=positions.last_fix(timer),
     )
 
 
@@ -193,15 +196,15 @@ def _alone(pk: UUID, work: Callable[[], tuple[CycleResult, list[SosEvent]]]) -> 
         return CycleResult()
 
 
-def _expire_alone(pk: UUID) -> CycleResult:
+def _with_details_or_bare(pk: UUID, work: Callable[..., tuple[CycleResult, list[SosEvent]]]) -> CycleResult:
     """With all its details, or else without any: an incident that only the moderators see beats none."""
     try:
-        return _announced(_expire([pk]))
+        return _announced(work())
     except Exception as error:
         if is_transient(error):
             raise
         logger.exception("Timer %s failed alone; opening a bare incident", pk)
-    return _alone(pk, lambda: _expire([pk], bare=True))
+    return _alone(pk, partial(work, bare=True))
 
 
 def _complete_opening(incident: SosEvent) -> tuple[CycleResult, list[SosEvent]]:

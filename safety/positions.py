@@ -13,6 +13,7 @@ from casualmeet.db import insert_missing, retry_transient
 from casualmeet.refusal import Refusal
 from safety.models import MeetingTimer, Position, TimerStatus
 from sos import incidents
+from sos.models import SosEvent
 from sos.triggers import Fix
 
 NAMESPACE = UUID("9a3f2e0c-9c57-4f1e-8f5e-0f2b6f5d7a31")
@@ -61,7 +62,7 @@ def record(timer: MeetingTimer, fix: Fix, *, battery_percent: int | None) -> Pos
 
     Raises Refusal when the timer is over.
     """
-    incident = incidents.find_by_trigger(timer.pk) if timer.status == TimerStatus.EXPIRED else None
+    incident = _incident_of(timer)
     if not timer.live and not (incident and incident.active):
         raise Refusal(
             "This timer is over; its positions are no longer recorded.", code="not_live", status=409, current=timer
@@ -84,6 +85,13 @@ def record(timer: MeetingTimer, fix: Fix, *, battery_percent: int | None) -> Pos
     if incident is not None:
         incidents.move(incident, fix)
     return position
+
+
+def _incident_of(timer: MeetingTimer) -> SosEvent | None:
+    """The one that the timer led to; while it is live, one that SOS opened meanwhile: its positions help there too."""
+    if timer.live:
+        return incidents.active_incident(timer.person_id)
+    return incidents.find_by_trigger(timer.pk) if timer.status == TimerStatus.EXPIRED else None
 
 
 def last_fix(timer: MeetingTimer) -> Fix | None:

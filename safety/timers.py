@@ -115,7 +115,8 @@ def _transition(timer: MeetingTimer, *, status: TimerStatus, **changes: datetime
     """The compare-and-swap: on the status and on the deadline, as this timer was read."""
     if not timer.live or not _swap(timer, status=status, **changes):
         raise _lost(timer)
-    changed = MeetingTimer.objects.select_related("person").get(pk=timer.pk)
+    changed = MeetingTimer.objects.get(pk=timer.pk)
+    changed.person = timer.person
     _announce(changed)
     return changed
 

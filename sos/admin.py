@@ -17,6 +17,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.views.decorators.http import require_POST
 
 from notifications.admin import DeliveryAdmin, ReadOnlyAdmin
@@ -290,6 +291,14 @@ class IncidentDeliveryAdmin(DeliveryAdmin):
     """The outbox, with the retry of dead letters, which depends on whether their incident is still active."""
 
     actions = ["try_again"]
+    list_display = [*DeliveryAdmin.list_display, "incident"]
+
+    @admin.display(description="incident")
+    def incident(self, delivery: Delivery) -> str:
+        """A link to its page."""
+        if delivery.incident_id is None:
+            return "–"
+        return format_html('<a href="{}">open</a>', reverse("admin:sos_sosevent_change", args=[delivery.incident_id]))
 
     def has_requeue_permission(self, request: HttpRequest) -> bool:
         """Who sees the action."""

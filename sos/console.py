@@ -18,6 +18,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from casualmeet import clock
 from notifications import inbox
+from notifications.carriers import routing
 from notifications.models import Delivery, DeliveryStatus, Notification
 from sos.console_access import may_moderate
 from sos.models import AlertedContact, SosEvent, SosStatus, Source, with_dispatch
@@ -86,6 +87,7 @@ class Board:
     active_count: int
     resolved: Sequence[Card]
     alarms: Sequence[Notification]
+    warnings: Sequence[str] = ()
 
     @property
     def not_shown(self) -> int:
@@ -109,7 +111,16 @@ def read_board(user: Any) -> Board:
         active_count=count,
         resolved=[card for card in cards if not card.incident.active],
         alarms=list(alarms[:MOST_ALARMS]),
+        warnings=carrier_warnings(),
     )
+
+
+def carrier_warnings() -> list[str]:
+    """What keeps messages from leaving, as sentences: a moderator must not count on contacts that nobody reaches."""
+    if routing.real_carrier_configured():
+        return list(routing.problems())
+    why = "messages are simulated" if "simulated" in routing.configured() else "no message is sent"
+    return [f"No carrier is set up: {why}, and no contact is reached.", *routing.problems()]
 
 
 def active_count() -> int:

@@ -7,7 +7,11 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 
-OWN = [path for app in ("safety", "sos", "notifications") for path in (settings.BASE_DIR / app / "migrations").glob("0*.py")]
+OWN = [
+    path
+    for app in ("safety", "sos", "notifications")
+    for path in (settings.BASE_DIR / app / "migrations").glob("0*.py")
+]
 
 
 @pytest.mark.django_db

@@ -1,8 +1,9 @@
 """Rows for tests: a person, their contacts, their timers. Unsaved verbs are not called: nothing is sent."""
 
+import functools
 from datetime import timedelta
-from typing import Any
 
+from django.contrib.auth.hashers import make_password
 from factory.declarations import LazyAttribute, LazyFunction, Sequence, SubFactory
 from factory.django import DjangoModelFactory
 
@@ -12,25 +13,23 @@ from safety.models import MeetingTimer, TrustedContact, User
 PASSWORD = "correct horse 7"
 
 
+@functools.cache
+def _hashed(password: str) -> str:
+    """Hashed as at sign-up, which takes long: once per run."""
+    return make_password(password)
+
+
 class PersonFactory(DjangoModelFactory[User]):
     """A person with an Indian mobile number and no PIN; their password is PASSWORD."""
 
     class Meta:
         model = User
-        skip_postgeneration_save = True
 
     username = Sequence(lambda n: f"person{n}")
     full_name = Sequence(lambda n: f"Priya Sharma {n}")
     phone = Sequence(lambda n: f"+9198123{n % 100000:05d}")
     time_zone = "Asia/Kolkata"
-
-    @classmethod
-    def _create(cls, model_class: type[User], *_args: Any, **kwargs: Any) -> User:
-        """With a usable password, hashed as at sign-up."""
-        person = model_class(**kwargs)
-        person.set_password(PASSWORD)
-        person.save(force_insert=True)
-        return person
+    password = LazyFunction(lambda: _hashed(PASSWORD))
 
 
 class ContactFactory(DjangoModelFactory[TrustedContact]):

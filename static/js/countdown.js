@@ -3,7 +3,7 @@
   const navigation = performance.getEntriesByType("navigation")[0];
   // Counted from when the page was asked for, so that a slow line errs towards less time left.
   let requestedAt = performance.timeOrigin + (navigation ? navigation.requestStart : 0);
-  const bases = new WeakMap();
+  let bases = new WeakMap();
   const said = new Set();
   let asked = 0;
 
@@ -52,6 +52,7 @@
   const tick = () => document.querySelectorAll("[data-countdown]").forEach(show);
   document.addEventListener("swapped", (event) => {
     requestedAt = event.detail.requestedAt;
+    bases = new WeakMap();
     tick();
   });
   setInterval(tick, 250);

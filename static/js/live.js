@@ -49,15 +49,30 @@
     }
   }
 
+  function setClock(fresh, requestedAt) {
+    const [old, same] = [main, fresh].map((place) => place.querySelector("[data-now]"));
+    if (!old || !same) return;
+    old.dataset.now = same.dataset.now;
+    document.dispatchEvent(new CustomEvent("swapped", { detail: { requestedAt } }));
+  }
+
   function swap(page, requestedAt) {
     const fresh = page.getElementById("main");
-    if (!fresh) return;
+    if (!fresh || !page.body.dataset.live) {
+      // Signed out meanwhile, or another kind of page.
+      leaving = true;
+      location.assign(url);
+      return;
+    }
     const changed = fresh.dataset.state !== main.dataset.state;
     const next = comparable(fresh);
     const unread = page.getElementById("unread");
     if (unread && document.getElementById("unread")) document.getElementById("unread").replaceChildren(...unread.childNodes);
     // What was refused stays on the page until something bigger happens.
-    if (next === shown || (main.querySelector(".summary, .error") && !changed)) return;
+    if (next === shown || (main.querySelector(".summary, .error") && !changed)) {
+      setClock(fresh, requestedAt);
+      return;
+    }
     shown = next;
     const focused = main.contains(document.activeElement) && document.activeElement;
     const range = focused && "selectionStart" in focused ? [focused.selectionStart, focused.selectionEnd] : null;
