@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event
 
-
 from bench import seeding
 from bench.report import Report, percentile
 from bench.setup import TITLES, database
@@ -112,7 +111,7 @@ def _idle(count: int) -> tuple[list[float], list[float]]:
 def _explain(report: Report, title: str, rows: list[list[str | int | float | None]]) -> None:
     """The plans of the cycle's look-ups as the database runs them, with bound parameters where it has them."""
     due = MeetingTimer.objects.due(clock.now()).order_by("escalates_at").values_list("pk", flat=True)
-    coming = MeetingTimer.objects.live().order_by("escalates_at").values_list("escalates_at", flat=True)
+    coming = MeetingTimer.objects.live().order_by("escalates_at").values_list("escalates_at", "pk")
     half_done = MeetingTimer.objects.half_done()
     for name, plan in [
         ("due", due[: expiry.BATCH].explain()),
@@ -127,5 +126,3 @@ def _explain(report: Report, title: str, rows: list[list[str | int | float | Non
                 "it does" if "timer_live_due" in plan else "it does not",
                 met="timer_live_due" in plan,
             )
-
-

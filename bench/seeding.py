@@ -140,7 +140,7 @@ def insert_series(model: type[models.Model], first: int, last: int, **columns: A
     """Insert rows numbered first to last in one statement; fields that are not named get their defaults."""
     names, expressions, params = [], [], []
     for column in model._meta.concrete_fields:
-        names.append(connection.ops.quote_name(column.column))
+        names.append(connection.ops.quote_name(column.column or ""))
         value = columns.pop(column.attname) if column.attname in columns else column.get_default()
         if isinstance(value, Sql):
             expressions.append(str(value))

@@ -18,7 +18,8 @@ def insert_or_ignore(model: type[models.Model], rows: Sequence[models.Model]) ->
     """Insert the rows whose unique keys are not there yet. PostgreSQL and SQLite only."""
     fields = model._meta.concrete_fields
     table = connection.ops.quote_name(model._meta.db_table)
-    columns = ", ".join(connection.ops.quote_name(field.column) for field in fields)
+    names = [field.column or "" for field in fields]
+    columns = ", ".join(map(connection.ops.quote_name, names))
     values = map(attrgetter(*(field.attname for field in fields)), rows)
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
@@ -28,7 +29,6 @@ def insert_or_ignore(model: type[models.Model], rows: Sequence[models.Model]) ->
                 [[_for_sqlite(value) for value in row] for row in values],
             )
             return
-        names = [field.column for field in fields]
         cursor.execute(
             f"INSERT INTO {table} ({columns}) SELECT {columns} "  # noqa: S608 - names of ours
             f"FROM json_populate_recordset(NULL::{table}, %s::json) ON CONFLICT DO NOTHING",

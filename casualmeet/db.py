@@ -48,11 +48,11 @@ class Constant(Value):
     SQLite takes a partial index only where the statement alone proves that its condition holds, before parameters.
     """
 
-    def as_sqlite(self, *_args: Any, **_kwargs: Any) -> tuple[str, list[Any]]:
+    def as_sqlite(self, *_args: Any, **_more: Any) -> tuple[str, tuple[str | int, ...]]:
         """The quoted word. It may be letters only, so that it needs no escaping."""
         if not self.value.isalpha():
             raise ValueError(f"Not a word: {self.value!r}")
-        return f"'{self.value}'", []
+        return f"'{self.value}'", ()
 
 
 def constants(words: Sequence[str]) -> Sequence[str | Constant]:

@@ -8,7 +8,7 @@ _PHONE = re.compile(
     r"(?:(?<![\w.])\+|%2B)\d{3,13}(?=\d{2}(?!\d))|(?<![\w.+])\d{8,13}(?=\d{2}(?!\w|\.\d))", re.IGNORECASE
 )
 _POSITION = re.compile(r"-?\d{1,3}\.\d{3,}\s*,\s*-?\d{1,3}\.\d{3,}")
-_COORDINATE = re.compile(r"((?:lat|long)itude\W{1,4})-?\d{1,3}\.\d+", re.IGNORECASE)
+_COORDINATE = re.compile(r"((?:lat|long)itude[^\w-]{1,4})-?\d{1,3}\.\d+", re.IGNORECASE)
 
 
 def mask(text: str) -> str:

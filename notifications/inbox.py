@@ -61,7 +61,7 @@ def mark_read(notification: Notification) -> bool:
     updated = Notification.objects.filter(pk=notification.pk, read_at__isnull=True).update(read_at=now)
     if updated:
         notification.read_at = now
-        live.publish(live.person_group(notification.recipient_id))
+        live.publish(live.person_group(notification.recipient_id), live.MODERATION)
     return bool(updated)
 
 

@@ -4,7 +4,7 @@ A delivery's key follows from what it is for, so that queueing it twice is the s
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid5
@@ -39,6 +39,7 @@ class DispatchSummary:
 
     contacts_notified: int = 0
     sms_sent: int = 0
+    dead_letters: int = 0
     last_dispatch_at: datetime | None = None
 
 
@@ -121,10 +122,10 @@ def cancel_text(delivery_id: UUID, *, now: datetime) -> int:
 
 def _cancel(deliveries: QuerySet[Delivery], *, now: datetime) -> int:
     """One update for both, so that a row which changes sides meanwhile is met on one side or the other."""
-    return deliveries.filter(status__in=[*PENDING, DeliveryStatus.SENDING]).update(
+    return deliveries.filter(status__in=[*PENDING, DeliveryStatus.SENDING, DeliveryStatus.DEAD]).update(
         status=Case(When(status__in=PENDING, then=Value(DeliveryStatus.CANCELLED.value)), default=F("status")),
         cancel_requested=True,
-        finished_at=now,
+        finished_at=Case(When(status=DeliveryStatus.DEAD, then=F("finished_at")), default=Value(now)),
     )
 
 
@@ -139,8 +140,9 @@ def possibly_sent(incident_id: UUID, *, kinds: Sequence[str]) -> list[Delivery]:
 
 
 def requeue_dead(delivery_id: UUID, *, now: datetime) -> bool:
-    """Try a dead letter again from the start; False when it is none any more."""
-    updated = Delivery.objects.filter(pk=delivery_id, status=DeliveryStatus.DEAD).update(
+    """Try a dead letter again from the start; False when it is none any more, or nobody wants it sent any more."""
+    dead = Delivery.objects.filter(pk=delivery_id, status=DeliveryStatus.DEAD, cancel_requested=False)
+    updated = dead.update(
         status=DeliveryStatus.QUEUED, carrier="", next_attempt_at=now, attempt_count=0, finished_at=None
     )
     if updated:
@@ -150,19 +152,21 @@ def requeue_dead(delivery_id: UUID, *, now: datetime) -> bool:
 
 
 def dispatch_summaries(incident_ids: Sequence[UUID]) -> dict[UUID, DispatchSummary]:
-    """For each incident with alerts that a carrier accepted: how many contacts, how many texts, and when the last."""
-    rows = (
-        Delivery.objects.filter(incident_id__in=incident_ids, status__in=TAKEN)
-        .values("incident_id")
+    """For each incident with messages that a carrier accepted, or that none would take: how many, and when the last."""
+    mine = Delivery.objects.filter(incident_id__in=incident_ids).values("incident_id").order_by()
+    dead = mine.filter(status=DeliveryStatus.DEAD).annotate(dead=Count("id"))
+    summaries = {row["incident_id"]: DispatchSummary(dead_letters=row["dead"]) for row in dead}
+    taken = (
+        mine.filter(status__in=TAKEN)
         .annotate(
             contacts=Count("recipient_id", distinct=True),
             texts=Count("id", filter=Q(channel="sms")),
             last=Max("finished_at"),
         )
-        .order_by()
     )
-    return {
-        row["incident_id"]: DispatchSummary(row["contacts"], row["texts"], row["last"])
-        for row in rows
-        if row["incident_id"]
-    }
+    for row in taken:
+        known = summaries.get(row["incident_id"], DispatchSummary())
+        summaries[row["incident_id"]] = replace(
+            known, contacts_notified=row["contacts"], sms_sent=row["texts"], last_dispatch_at=row["last"]
+        )
+    return {pk: summary for pk, summary in summaries.items() if pk}

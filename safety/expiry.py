@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import IntEnum
 from functools import partial
 from uuid import UUID, uuid4
 
@@ -26,6 +27,14 @@ logger = logging.getLogger(__name__)
 BATCH = 500
 # A row that failed even alone is left out this long, so that it can't fill the head of every batch.
 QUARANTINE_SECONDS = 30.0
+
+
+class Detail(IntEnum):
+    """How much of a timer its incident takes over; less where something in it is broken."""
+
+    ALL = 2
+    CONTACTS = 1
+    NONE = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,9 @@ def due_ids(batch: int, *, now: datetime) -> list[UUID]:
 def next_deadline() -> datetime | None:
     """The earliest escalation time still to come, or passed by a row in quarantine."""
     due = MeetingTimer.objects.live().exclude(pk__in=_quarantine.current())
-    return due.order_by("escalates_at").values_list("escalates_at", flat=True).first()
+    # With the key: else SQLite reads the index that has the status too, and the timers of the past with it.
+    earliest = due.order_by("escalates_at").values_list("escalates_at", "pk").first()
+    return earliest[0] if earliest else None
 
 
 def expire(ids: Sequence[UUID]) -> CycleResult:
@@ -99,7 +110,7 @@ def expire(ids: Sequence[UUID]) -> CycleResult:
         logger.exception("A batch of %d timers failed; taking them one by one", len(ids))
     total = CycleResult()
     for pk in ids:
-        total += _with_details_or_bare(pk, partial(_expire, [pk]))
+        total += _with_what_works(pk, partial(_expire, [pk]))
     # Where nothing rolls back, the batch may have been stamped already: then its rows are half-done now.
     return total + repair()
 
@@ -108,7 +119,7 @@ def repair() -> CycleResult:
     """Complete what a crash left half-done: on MongoDB any step may be the last one; on SQL there is nothing to find."""
     total, left_out = CycleResult(), _quarantine.current()
     for timer in MeetingTimer.objects.half_done().exclude(pk__in=left_out).prefetch_related("person")[:BATCH]:
-        total += _with_details_or_bare(timer.pk, partial(_hand_over, [timer]))
+        total += _with_what_works(timer.pk, partial(_hand_over, [timer]))
     for incident in SosEvent.objects.half_open().exclude(pk__in=left_out).prefetch_related("person")[:BATCH]:
         _alone(incident.pk, partial(_complete_opening, incident))
     for incident in SosEvent.objects.half_resolved().exclude(pk__in=left_out).prefetch_related("person")[:BATCH]:
@@ -117,7 +128,7 @@ def repair() -> CycleResult:
 
 
 @retry_transient
-def _expire(ids: Sequence[UUID], *, bare: bool = False) -> tuple[CycleResult, list[SosEvent]]:
+def _expire(ids: Sequence[UUID], *, detail: Detail = Detail.ALL) -> tuple[CycleResult, list[SosEvent]]:
     """The compare-and-swap over the batch, and all that follows for its winners, in one transaction.
 
     The update looks at the escalation time again: a timer extended since the look-up does not match (P1). On
@@ -134,14 +145,14 @@ def _expire(ids: Sequence[UUID], *, bare: bool = False) -> tuple[CycleResult, li
         if not stamped:
             return CycleResult(), []
         winners = list(MeetingTimer.objects.filter(expiry_token=token).prefetch_related("person"))
-        return _hand_over(winners, bare=bare)
+        return _hand_over(winners, detail=detail)
 
 
-def _hand_over(timers: Sequence[MeetingTimer], *, bare: bool = False) -> tuple[CycleResult, list[SosEvent]]:
+def _hand_over(timers: Sequence[MeetingTimer], *, detail: Detail = Detail.ALL) -> tuple[CycleResult, list[SosEvent]]:
     """Open or join an incident for each expired timer, then take the token off it."""
-    alerted = contacts.recipients([] if bare else [timer.person_id for timer in timers if not timer.moderators_only])
+    alerted = contacts.recipients([timer.person_id for timer in timers if detail and not timer.moderators_only])
     now = clock.now()
-    triggers = [(_bare_trigger if bare else _trigger)(timer, now=now) for timer in timers]
+    triggers = [(_trigger if detail is Detail.ALL else _bare_trigger)(timer, now=now) for timer in timers]
     triggers = [replace(trigger, recipients=alerted.get(trigger.person.id, ())) for trigger in triggers]
     outcome = incidents.open_or_join(triggers, now=now)
     MeetingTimer.objects.filter(pk__in=[timer.pk for timer in timers]).update(expiry_token=None)
@@ -196,15 +207,16 @@ def _alone(pk: UUID, work: Callable[[], tuple[CycleResult, list[SosEvent]]]) -> 
         return CycleResult()
 
 
-def _with_details_or_bare(pk: UUID, work: Callable[..., tuple[CycleResult, list[SosEvent]]]) -> CycleResult:
-    """With all its details, or else without any: an incident that only the moderators see beats none."""
-    try:
-        return _announced(work())
-    except Exception as error:
-        if is_transient(error):
-            raise
-        logger.exception("Timer %s failed alone; opening a bare incident", pk)
-    return _alone(pk, partial(work, bare=True))
+def _with_what_works(pk: UUID, work: Callable[..., tuple[CycleResult, list[SosEvent]]]) -> CycleResult:
+    """With all the timer's details, else with the contacts only: and an incident for the moderators beats none."""
+    for detail in (Detail.ALL, Detail.CONTACTS):
+        try:
+            return _announced(work(detail=detail))
+        except Exception as error:
+            if is_transient(error):
+                raise
+            logger.exception("Timer %s failed alone with detail %s; trying it with less", pk, detail.name)
+    return _alone(pk, partial(work, detail=Detail.NONE))
 
 
 def _complete_opening(incident: SosEvent) -> tuple[CycleResult, list[SosEvent]]:

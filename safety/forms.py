@@ -146,7 +146,7 @@ class ArmForm(RefusableForm):
     """A timer to arm."""
 
     FIELD_BY_CODE = {
-        "bad_duration": "other_minutes",
+        "bad_duration": "duration_minutes",
         "bad_grace": "grace_minutes",
         "no_verified_contact": "moderators_only",
     }
@@ -163,11 +163,8 @@ class ArmForm(RefusableForm):
         help_text="A name, a profile, anything that helps to find them.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
-    duration_minutes = forms.IntegerField(label="How long", required=False, initial=60)
-    other_minutes = forms.IntegerField(
-        label="Another number of minutes",
-        required=False,
-        widget=forms.NumberInput(attrs={"inputmode": "numeric", "placeholder": "e.g. 45"}),
+    duration_minutes = forms.IntegerField(
+        label="How long, in minutes", initial=60, widget=forms.NumberInput(attrs={"inputmode": "numeric"})
     )
     note = forms.CharField(
         label="Note for your contacts",
@@ -184,20 +181,17 @@ class ArmForm(RefusableForm):
         self.person = person
         self.fields["grace_minutes"].initial = person.grace_minutes
         self.fields["grace_minutes"].required = False
-        number = self.fields["other_minutes"].widget
+        number = self.fields["duration_minutes"].widget
         number.attrs |= {"min": settings.MIN_TIMER_MINUTES, "max": timers.MAX_MINUTES}
 
     @property
-    def quick_minutes(self) -> list[tuple[int, bool]]:
-        """The quick choices, each with whether it is chosen."""
-        chosen = str(self["duration_minutes"].value())
-        return [(minutes, str(minutes) == chosen) for minutes in QUICK_MINUTES]
+    def quick_minutes(self) -> list[int]:
+        """What one tap offers."""
+        return QUICK_MINUTES
 
     def arm(self) -> None:
-        """Start the timer; the number that was typed counts more than the choice. Raises Refusal."""
-        values = dict(self.cleaned_data)
-        typed, chosen = values.pop("other_minutes"), values.pop("duration_minutes")
-        timers.arm(self.person, duration_minutes=typed if typed is not None else chosen or 0, **values)
+        """Start the timer. Raises Refusal."""
+        timers.arm(self.person, **self.cleaned_data)
 
 
 class ContactForm(RefusableForm):

@@ -33,11 +33,13 @@ def mobile_e164(typed: str, *, home: str = "") -> str:
 
 
 def region_of(phone: str) -> str:
-    """The country (ISO 3166) of an E.164 number, empty when it is not known."""
+    """The country (ISO 3166) of an E.164 number; of a range that is not known, the main one of its country code."""
     try:
-        return phonenumbers.region_code_for_number(phonenumbers.parse(phone, None)) or ""
+        number = phonenumbers.parse(phone, None)
     except NumberParseException:
         return ""
+    region = phonenumbers.region_code_for_number(number)
+    return region or phonenumbers.region_code_for_country_code(number.country_code or 0)
 
 
 def _regions(number: PhoneNumber) -> list[str]:

@@ -22,14 +22,12 @@ from django.views.decorators.http import require_POST
 
 from notifications.admin import DeliveryAdmin, ReadOnlyAdmin
 from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus
+from sos import wording
 from sos.console import (
     Card,
-    accuracy_in_words,
     active_count,
     cards_of,
-    coordinates,
     fragment,
-    in_words,
     now_in_milliseconds,
 )
 from sos.console_access import may_moderate, may_requeue, requeue, worth_requeueing
@@ -148,7 +146,7 @@ class IncidentPage:
     @property
     def planned(self) -> str:
         """The coordinates of the planned place; empty without one."""
-        return coordinates(self.incident.planned_location)
+        return wording.coordinates(self.incident.planned_location)
 
     @property
     def from_planned(self) -> str:
@@ -156,7 +154,7 @@ class IncidentPage:
         if not self.incident.location or not self.incident.planned_location:
             return ""
         metres = distance_m(self.incident.location["coordinates"], self.incident.planned_location["coordinates"])
-        return accuracy_in_words(metres).removeprefix("approximate: ").removeprefix("within ")
+        return wording.distance(metres)
 
     @property
     def timer_facts(self) -> list[tuple[str, Any]]:
@@ -169,8 +167,8 @@ class IncidentPage:
             ("Deadline", timer.expires_at),
             ("Alarm due", timer.escalates_at if timer.escalates_at != timer.expires_at else None),
             ("Asked “are you OK?”", timer.check_sent_at),
-            ("Length", in_words(timer.duration_minutes * 60)),
-            ("Grace", in_words(timer.grace_minutes * 60) if timer.grace_minutes else ""),
+            ("Length", wording.in_words(timer.duration_minutes * 60)),
+            ("Grace", wording.in_words(timer.grace_minutes * 60) if timer.grace_minutes else ""),
             ("Meeting (member)", str(timer.meet_with_user) if timer.meet_with_user else ""),
             ("Note", timer.note),
             ("Alert", "Moderators only, by the person's choice" if timer.moderators_only else ""),

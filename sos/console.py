@@ -9,7 +9,6 @@ from uuid import UUID
 
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
@@ -19,7 +18,8 @@ from django.views.decorators.http import require_POST, require_safe
 from casualmeet import clock
 from notifications import inbox
 from notifications.carriers import routing
-from notifications.models import Delivery, DeliveryStatus, Notification
+from notifications.models import Notification
+from sos import wording
 from sos.console_access import may_moderate
 from sos.models import AlertedContact, SosEvent, SosStatus, Source, with_dispatch
 from sos.triggers import Fix, fix_of
@@ -28,10 +28,6 @@ MOST = 200
 MOST_RECENT = 50
 MOST_ALARMS = 20
 RECENT = timedelta(hours=1)
-# The worker's own poll and a slow commit are not worth a word.
-LATE_SECONDS = 60
-# Accuracy and age beyond which the texts to the contacts say "approximate" and "last seen", too.
-ROUGH_METRES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +36,11 @@ class Card:
 
     incident: SosEvent
     contacts: Sequence[AlertedContact] = ()
-    dead_letters: int = 0
+
+    @property
+    def dead_letters(self) -> int:
+        """How many texts no carrier would take."""
+        return self.incident.dead_letters
 
     @property
     def helpers(self) -> list[AlertedContact]:
@@ -61,7 +61,7 @@ class Card:
     @property
     def late(self) -> str:
         """How late the alarm was, in words; empty when it was not."""
-        return in_words(self.incident.late_by) if self.incident.late_by >= LATE_SECONDS else ""
+        return wording.in_words(self.incident.late_by) if self.incident.late_by >= wording.LATE_SECONDS else ""
 
     @property
     def fix(self) -> Fix | None:
@@ -71,12 +71,12 @@ class Card:
     @property
     def coordinates(self) -> str:
         """Of the newest position, as one reads them out to the emergency services; empty without one."""
-        return coordinates(self.incident.location)
+        return wording.coordinates(self.incident.location)
 
     @property
     def accuracy(self) -> str:
         """Of the newest position, in words; empty when the phone did not say."""
-        return accuracy_in_words(self.incident.location_accuracy_m)
+        return wording.accuracy(self.incident.location_accuracy_m)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def read_board(user: Any) -> Board:
     """
     active = list(SosEvent.objects.active().select_related("person").order_by("-opened_at")[: MOST + 1])
     count = len(active) if len(active) <= MOST else active_count()
-    resolved = SosEvent.objects.filter(status=SosStatus.RESOLVED, resolved_at__gt=clock.now() - RECENT)
+    resolved = SosEvent.objects.filter(status=SosStatus.RESOLVED, all_clear_at__gt=clock.now() - RECENT)
     recent = resolved.select_related("person").order_by("-resolved_at")[:MOST_RECENT]
     cards = cards_of([*active[:MOST], *recent])
     alarms = Notification.objects.filter(recipient_id=user.pk, kind="alarm", read_at__isnull=True)
@@ -129,47 +129,12 @@ def active_count() -> int:
 
 
 def cards_of(incidents: Sequence[SosEvent]) -> list[Card]:
-    """The incidents as cards, in three queries."""
+    """The incidents as cards, in few queries however many there are."""
     ids = [incident.pk for incident in incidents]
     contacts: dict[UUID, list[AlertedContact]] = defaultdict(list)
     for contact in AlertedContact.objects.filter(incident_id__in=ids).order_by("name"):
         contacts[contact.incident_id].append(contact)
-    dead = (
-        Delivery.objects.filter(incident_id__in=ids, status=DeliveryStatus.DEAD)
-        .values("incident_id")
-        .annotate(count=Count("id"))
-        .order_by()
-    )
-    dead_letters = {row["incident_id"]: row["count"] for row in dead}
-    return [
-        Card(incident, contacts=contacts[incident.pk], dead_letters=dead_letters.get(incident.pk, 0))
-        for incident in with_dispatch(incidents)
-    ]
-
-
-def in_words(seconds: float) -> str:
-    """A duration for people: 45 s, 12 min, 3 h 05 min."""
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
-
-
-def coordinates(point: dict[str, Any] | None) -> str:
-    """A GeoJSON point as latitude,longitude, the way the texts write it; empty without one."""
-    if not point:
-        return ""
-    longitude, latitude = point["coordinates"]
-    return f"{latitude:.5f},{longitude:.5f}"
-
-
-def accuracy_in_words(metres: float | None) -> str:
-    """Within 25 m, or approximate: within 2.0 km; empty when it is not known."""
-    if metres is None:
-        return ""
-    size = f"{metres:.0f} m" if metres < 1000 else f"{metres / 1000:.1f} km"
-    return f"approximate: within {size}" if metres > ROUGH_METRES else f"within {size}"
+    return [Card(incident, contacts=contacts[incident.pk]) for incident in with_dispatch(incidents)]
 
 
 def fragment(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:

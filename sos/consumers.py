@@ -30,9 +30,9 @@ class ModerationConsumer(StateConsumer):
         """The active incidents, the ones resolved just now, and the moderator's own alarms."""
         incidents = list(SosEvent.objects.active().select_related("person").order_by("-opened_at")[:MOST])
         since = clock.now() - RECENT
-        incidents += SosEvent.objects.filter(status=SosStatus.RESOLVED, all_clear_at__gt=since).select_related("person")[
-            :MOST
-        ]
+        incidents += SosEvent.objects.filter(status=SosStatus.RESOLVED, all_clear_at__gt=since).select_related(
+            "person"
+        )[:MOST]
         alarms = Notification.objects.filter(recipient_id=user.pk, kind="alarm", read_at__isnull=True)[:20]
         return {
             "incidents": [

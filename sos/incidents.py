@@ -4,6 +4,7 @@ On SQL the caller's transaction makes each verb one step. On MongoDB, where noth
 and keys that follow from the trigger let every verb be done again after a crash, with the same result (P2, P3, P4).
 """
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,6 +21,9 @@ from notifications.models import Delivery, Notification
 from sos import alerts
 from sos.models import AlertedContact, SosEvent, SosStatus, Source, TimelineEntry, TimelineKind
 from sos.triggers import NAMESPACE, Fix, Person, Recipient, Trigger, incident_id_for, joined_id_for
+from sos.wording import LATE_SECONDS, in_words
+
+logger = logging.getLogger(__name__)
 
 # Letters and digits that nobody mishears or misreads.
 LETTERS = "ABCDEFGHJKMNPQRSTUVWXYZ"
@@ -225,9 +229,9 @@ def _alert(openings: Sequence[Opening], *, now: datetime) -> None:
     contacts: list[AlertedContact] = []
     deliveries: list[Delivery] = []
     for opening in openings:
-        mine = [alerts.alerted_contact(opening.incident, recipient) for recipient in opening.recipients]
-        contacts += mine
-        deliveries += alerts.alerts(opening.incident, person=opening.person, contacts=mine, now=now)
+        for contact, delivery in _alerts(opening, now=now):
+            contacts.append(contact)
+            deliveries.append(delivery)
     insert_missing(AlertedContact, contacts)
     insert_missing(TimelineEntry, [_opened_entry(opening, now=now) for opening in openings])
     inbox.post([_opened_notice(opening, now=now) for opening in openings])
@@ -235,6 +239,37 @@ def _alert(openings: Sequence[Opening], *, now: datetime) -> None:
     ids = [opening.incident.pk for opening in openings]
     _release(ids, now=now)
     SosEvent.objects.filter(pk__in=ids, alerted_at__isnull=True).update(alerted_at=now)
+
+
+def _alerts(opening: Opening, *, now: datetime) -> list[tuple[AlertedContact, Delivery]]:
+    """Each contact with their alert. One whose alert can't be made is left out and shown to the moderators (P14)."""
+    try:
+        return _made(opening, opening.recipients, now=now)
+    except Exception:
+        logger.exception("Alerts of incident %s failed; making them one by one", opening.incident.pk)
+    made: list[tuple[AlertedContact, Delivery]] = []
+    broken: list[Recipient] = []
+    for recipient in opening.recipients:
+        try:
+            made += _made(opening, [recipient], now=now)
+        except Exception:
+            logger.exception("The alert to contact %s can't be made", recipient.contact_id)
+            broken.append(recipient)
+    if not made:
+        raise RuntimeError(f"No alert of incident {opening.incident.pk} can be made.")
+    for recipient in broken:
+        inbox.alarm_moderators(
+            key=f"contact:{opening.incident.pk}:{recipient.contact_id}",
+            title="A trusted contact can't be alerted",
+            body=f"Incident {opening.incident.reference}: no alert could be made for {recipient.name}. Call them.",
+        )
+    return made
+
+
+def _made(opening: Opening, recipients: Sequence[Recipient], *, now: datetime) -> list[tuple[AlertedContact, Delivery]]:
+    contacts = [alerts.alerted_contact(opening.incident, recipient) for recipient in recipients]
+    deliveries = alerts.alerts(opening.incident, person=opening.person, contacts=contacts, now=now)
+    return list(zip(contacts, deliveries, strict=True))
 
 
 def _release(incident_ids: Sequence[UUID], *, now: datetime) -> None:
@@ -302,7 +337,7 @@ def _reference(incident_id: UUID) -> str:
 def _opened_entry(opening: Opening, *, now: datetime) -> TimelineEntry:
     incident, count = opening.incident, len(opening.recipients)
     contacts = "no contacts" if count == 0 else "1 contact" if count == 1 else f"{count} contacts"
-    late = f" The alarm is {incident.late_by} s late." if incident.late_by >= 60 else ""
+    late = f" The alarm is {in_words(incident.late_by)} late." if incident.late_by >= LATE_SECONDS else ""
     what = capfirst(incident.get_source_display())
     return _entry(incident.pk, TimelineKind.OPENED, f"{what}. Alerting {contacts}.{late}", key="opened", at=now)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Self
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.db import models
@@ -29,11 +29,17 @@ class SosStatus(models.TextChoices):
 
 
 def with_dispatch(incidents: Iterable["SosEvent"]) -> list["SosEvent"]:
-    """The incidents with their dispatch summaries, read in one query."""
+    """The incidents with their dispatch summaries and the names of who is helping, whatever their number in few queries."""
     rows = list(incidents)
-    summaries = dispatch_summaries([row.pk for row in rows])
+    ids = [row.pk for row in rows]
+    summaries = dispatch_summaries(ids)
+    helping: dict[UUID, list[str]] = {}
+    helpers = AlertedContact.objects.filter(incident__in=ids, acknowledged_at__isnull=False).order_by("acknowledged_at")
+    for incident_id, name in helpers.values_list("incident_id", "name"):
+        helping.setdefault(incident_id, []).append(name)
     for row in rows:
         row.dispatch = summaries.get(row.pk, DispatchSummary())
+        row.helping = helping.get(row.pk, [])
     return rows
 
 
@@ -111,6 +117,17 @@ class SosEvent(models.Model):
     def dispatch(self) -> DispatchSummary:
         """What carriers accepted, read from the outbox, which knows best."""
         return dispatch_summaries([self.pk]).get(self.pk, DispatchSummary())
+
+    @cached_property
+    def helping(self) -> list[str]:
+        """The names of the contacts who are helping, the first one first."""
+        helpers = self.alerted_contacts.filter(acknowledged_at__isnull=False).order_by("acknowledged_at")
+        return list(helpers.values_list("name", flat=True))
+
+    @property
+    def dead_letters(self) -> int:
+        """How many of its messages no carrier would take."""
+        return self.dispatch.dead_letters
 
     @property
     def contacts_notified(self) -> int:

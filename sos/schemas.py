@@ -30,6 +30,8 @@ class SosOut(ModelSchema):
     contacts_notified: int
     sms_sent: int
     last_dispatch_at: datetime | None
+    dead_letters: int
+    helping: list[str]
 
     class Meta:
         model = SosEvent

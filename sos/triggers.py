@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -71,11 +72,13 @@ class Trigger:
         return joined_id_for(self.key)
 
 
+@lru_cache(maxsize=1024)
 def incident_id_for(key: UUID) -> UUID:
     """The id of the incident that a trigger with this key opens."""
     return uuid5(NAMESPACE, f"incident:{key}")
 
 
+@lru_cache(maxsize=1024)
 def joined_id_for(key: UUID) -> UUID:
     """The id of the timeline entry that a trigger with this key leaves when it joins an incident."""
     return uuid5(NAMESPACE, f"joined:{key}")

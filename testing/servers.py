@@ -215,7 +215,8 @@ class Mongo(Server):
 
     def __init__(self, *, durable: bool = False) -> None:
         """`durable` writes each commit through to disk. Without it even SIGKILL loses the last commits, whatever
-        write concern the client asked for."""
+        write concern the client asked for.
+        """
         self.durable = durable
 
     def stop(self) -> None:
@@ -282,7 +283,7 @@ def _postgres_binaries(directory: Path, user: int | None) -> Path:
 def _may_run(program: Path, user: int) -> bool:
     try:
         done = subprocess.run(
-            [program, "--version"], user=user, group=user, extra_groups=[], capture_output=True, cwd="/"
+            [program, "--version"], user=user, group=user, extra_groups=[], capture_output=True, cwd="/", check=False
         )
     except PermissionError:
         return False

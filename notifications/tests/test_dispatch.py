@@ -1,5 +1,6 @@
 """The dispatcher against a local carrier that misbehaves the way carriers do (P5 to P8, P13, P14)."""
 
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -451,7 +452,7 @@ class TestRetries:
     def test_the_backoff_grows_to_two_minutes_and_an_sos_gets_ten_tries(
         self, carrier: LocalCarrier, at: Hands, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(retrying.random, "uniform", lambda _low, high: high)
+        monkeypatch.setattr(random, "uniform", lambda _low, high: high)
         carrier.script(None, Reply.refuse(503, times=FOREVER))
         row = make()
         waits = []
@@ -722,9 +723,9 @@ class TestCancelling:
 class TestAllClears:
     @pytest.fixture
     def asha(self) -> User:
-        person = PersonFactory(username="asha", full_name="Asha Rao", phone="+447700900000")
+        person = PersonFactory.create(username="asha", full_name="Asha Rao", phone="+447700900000")
         for number in (1, 2):
-            ContactFactory(person=person, phone=f"+44770090012{number}")
+            ContactFactory.create(person=person, phone=f"+44770090012{number}")
         return person
 
     def test_all_clears_go_exactly_to_those_who_were_alerted_and_after_their_alert(
@@ -828,7 +829,7 @@ class TestP14Poison:
         self, carrier: LocalCarrier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         poison, good = make("+447700900666"), make()
-        real = dispatch.finish
+        real = attempts.finish
 
         def finish(answered: Any, *, now: datetime) -> None:
             if any(job.delivery.pk == poison.pk for job, _ in answered):
@@ -866,7 +867,7 @@ class TestDatabaseAway:
         assert is_transient(error)
         rows = [make() for _ in range(3)]
         left = [1, 2]
-        real = dispatch.finish
+        real = attempts.finish
 
         def finish(answered: Any, *, now: datetime) -> None:
             if left:
@@ -896,7 +897,7 @@ class TestDatabaseAway:
         monkeypatch.setattr(worker, "FAILURE_WAIT_SECONDS", 0.01)
         row = make()
         left = [1, 2, 3]
-        real = dispatch.claim_jobs
+        real = attempts.claim_jobs
 
         def claim(*args: Any, **kwargs: Any) -> Any:
             if left:

@@ -22,7 +22,7 @@ def _cheap_passwords(settings: Any) -> None:
 
 @pytest.fixture
 def asha() -> User:
-    return PersonFactory(username="asha")
+    return PersonFactory.create(username="asha")
 
 
 def notice(person: User, *, key: str = "k", title: str = "Ravi is helping you", body: str = "") -> Notification:
@@ -56,14 +56,14 @@ def test_somebody_elses_notification_is_as_missing_as_an_unknown_one(asha: User)
     inbox.post([notice(asha)])
     row = Notification.objects.get()
     assert inbox.access_notification(asha.pk, row.pk) == row
-    for person_id, notification_id in ((PersonFactory().pk, row.pk), (asha.pk, uuid4())):
+    for person_id, notification_id in ((PersonFactory.create().pk, row.pk), (asha.pk, uuid4())):
         with pytest.raises(Notification.DoesNotExist):
             inbox.access_notification(person_id, notification_id)
 
 
 def test_an_alarm_reaches_every_active_moderator_once(asha: User) -> None:
-    first, second = (PersonFactory(is_staff=True) for _ in range(2))
-    PersonFactory(is_staff=True, is_active=False)
+    first, second = (PersonFactory.create(is_staff=True) for _ in range(2))
+    PersonFactory.create(is_staff=True, is_active=False)
     for _ in range(2):
         inbox.alarm_moderators(key="poison:1", title="A row is broken", body="Look at the log.")
     alarms = Notification.objects.filter(kind="alarm")

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from django.db.utils import DatabaseError, InterfaceError, OperationalError
 from django.test import Client
 
 from casualmeet.tests.test_live import Site, serving
-from testing.processes import ManagedProcess, wait_until
+from testing.processes import BASE_DIR, ManagedProcess, wait_until
 from testing.servers import Mongo, Postgres
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at")]
@@ -64,11 +65,21 @@ def database_server(transactional_db: None) -> Iterator[Postgres | Mongo]:
         yield server
 
 
+@pytest.fixture
+def production_settings(tmp_path: Path) -> dict[str, str]:
+    """The real settings, without DEBUG, except that pages name static files plainly: nothing was collected here."""
+    (tmp_path / "uncollected.py").write_text(
+        "from casualmeet.settings import *\n"
+        'STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}\n'
+    )
+    return {"DJANGO_SETTINGS_MODULE": "uncollected", "PYTHONPATH": f"{tmp_path}:{BASE_DIR}"}
+
+
 @pytest.mark.processes
 def test_while_the_database_is_gone_everything_says_503_and_recovers_by_itself(
-    database_server: Postgres | Mongo,
+    database_server: Postgres | Mongo, production_settings: dict[str, str]
 ) -> None:
-    site = Site(database_server.url("casualmeet"))
+    site = Site(database_server.url("casualmeet"), **production_settings)
     with serving(site):
         login = {"username": "asha", "password": "correct horse 7"}
         token = requests.post(f"{site.url}/api/tokens", json=login, timeout=20).json()["token"]
@@ -88,7 +99,7 @@ def test_while_the_database_is_gone_everything_says_503_and_recovers_by_itself(
         assert (api.status_code, api.json()["code"]) == (503, "database_unavailable")
         assert int(api.headers["Retry-After"]) > 0
         page = ask("/", cookies={"sessionid": "x" * 32})
-        assert page.status_code == 503
+        assert page.status_code == 503, site.process.output
         assert page.headers["Content-Type"].startswith("text/html")
         assert int(page.headers["Retry-After"]) > 0
         for answer in (api, page):

@@ -170,11 +170,6 @@ class TestTimerPages:
         ):
             assert shown in home
 
-    def test_the_typed_number_counts_more_than_the_quick_choice(self, page: Client, person: User) -> None:
-        ContactFactory.create(person=person)
-        arm(page, duration_minutes="60", other_minutes="45")
-        assert MeetingTimer.objects.get().duration_minutes == 45
-
     @pytest.mark.parametrize(
         "typed",
         [
@@ -183,9 +178,9 @@ class TestTimerPages:
             {"location_name": "\u200b"},
             {"duration_minutes": ""},
             {"duration_minutes": "soon"},
-            {"other_minutes": "721"},
-            {"other_minutes": "-5"},
-            {"other_minutes": "1e400"},
+            {"duration_minutes": "721"},
+            {"duration_minutes": "-5"},
+            {"duration_minutes": "1e400"},
             {"grace_minutes": "16"},
             {"note": "x" * 501},
             {"meet_with": "a\x00b"},

@@ -163,6 +163,21 @@ def test_p1_of_two_verbs_decided_on_the_same_look_only_one_succeeds(first: str, 
     assert MeetingTimer.objects.get(pk=timer.pk).status == status
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("verb", VERBS)
+def test_p1_a_look_from_before_an_extension_is_refused_although_the_status_is_the_same(verb: str, wall: Clock) -> None:
+    """P1: the swap compares the deadline too: extended twice is "extended" both times."""
+    timer = timers_for(people(1), escalates_at=wall.now + timedelta(minutes=1))[0]
+    stale = extend(timer)
+    newest = extend(stale)
+    with pytest.raises(Refusal) as refused:
+        VERBS[verb][0](stale)
+    assert (refused.value.status, refused.value.code) == (409, "changed")
+    assert refused.value.current.escalates_at == newest.escalates_at
+    row = MeetingTimer.objects.get(pk=timer.pk)
+    assert (row.status, row.escalates_at) == (TimerStatus.EXTENDED, newest.escalates_at)
+
+
 class Crowd:
     """Persons who all act on their timers around the deadline, in threads, and what they were answered."""
 

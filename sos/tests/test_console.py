@@ -17,9 +17,9 @@ from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, Deli
 from safety.models import MeetingTimer, TrustedContact, User
 from sos import incidents
 from sos.admin import distance_m
-from sos.console import in_words
 from sos.models import AlertedContact, SosEvent, Source
 from sos.triggers import Fix, Recipient, Trigger, person_of
+from sos.wording import in_words
 
 pytestmark = pytest.mark.django_db
 on_mongodb = connection.vendor == "mongodb"
@@ -249,7 +249,8 @@ class TestBoard:
         assert f'data-resolved="{incident.pk}"' in text
         assert f'data-incident="{incident.pk}"' not in text
         assert "with their PIN" in text
-        SosEvent.objects.filter(pk=incident.pk).update(resolved_at=clock.now() - timedelta(minutes=61))
+        earlier = clock.now() - timedelta(minutes=61)
+        SosEvent.objects.filter(pk=incident.pk).update(resolved_at=earlier, all_clear_at=earlier)
         assert incident.reference not in client.get("/admin/board/").text
 
     def test_markup_is_shown_as_text(self, client, superuser):

@@ -7,13 +7,13 @@
     zone.value = here;
   }
 
-  // A quick choice replaces the number that was typed, and a number the quick choice.
-  document.addEventListener("input", (event) => {
-    const form = event.target.form;
-    if (event.target.name === "duration_minutes" && form.elements.other_minutes) form.elements.other_minutes.value = "";
-    if (event.target.name === "other_minutes" && event.target.value) {
-      for (const choice of form.querySelectorAll("[name=duration_minutes]")) choice.checked = false;
-    }
+  // A quick choice fills in the number.
+  const show = (inside) => inside.querySelectorAll("[data-quick]").forEach((choices) => (choices.hidden = false));
+  show(document);
+  new MutationObserver(() => show(document)).observe(document.getElementById("main"), { childList: true });
+  document.addEventListener("click", (event) => {
+    const choices = event.target.closest("[data-quick]");
+    if (choices && event.target.value) event.target.form.elements[choices.dataset.quick].value = event.target.value;
   });
 
   document.querySelector("[data-focus]")?.focus();

@@ -109,7 +109,7 @@
   function confirm(form) {
     const yes = element("button", { class: "danger wide", type: "button" }, "Send SOS");
     const no = element("button", { class: "second wide", type: "button", autofocus: "" }, "No, go back");
-    const { made } = dialog("Send SOS?", "You then have 5 seconds to cancel.", yes, no);
+    const { made } = dialog("Raise the alarm?", "You then have 5 seconds to cancel.", yes, no);
     no.onclick = () => made.close();
     yes.onclick = () => {
       made.addEventListener("close", () => countDown(form), { once: true });
