@@ -6,12 +6,17 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+import hypothesis
 import pytest
 from django.conf import settings
 from django.db import connection, connections
 
 from testing import processes
 from testing.servers import Redis
+
+hypothesis.settings.register_profile("quick", max_examples=25)
+hypothesis.settings.register_profile("thorough", max_examples=200)
+hypothesis.settings.load_profile("quick")
 
 LEAKS = (
     "{name} is async and uses the database without a real transaction: what it writes through "
@@ -35,6 +40,14 @@ def pytest_configure() -> None:
     settings.WHITENOISE_AUTOREFRESH = settings.WHITENOISE_USE_FINDERS = True
     # The real ones take a third of a second each, by design.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ONLY_DATABASE_TESTS set, leave out what has run on another database already and needs none."""
+    if os.environ.get("ONLY_DATABASE_TESTS"):
+        kept = [item for item in items if _uses_database(item)]
+        config.hook.pytest_deselected(items=[item for item in items if not _uses_database(item)])
+        items[:] = kept
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +80,11 @@ def redis_server() -> Iterator[Redis]:
 def wait_until() -> Callable[..., Any]:
     """Poll until a condition holds: `wait_until(lambda: …, timeout=10, message="…")`."""
     return processes.wait_until
+
+
+def _uses_database(item: pytest.Item) -> bool:
+    fixtures = getattr(item, "fixturenames", [])
+    return bool(item.get_closest_marker("django_db") or {"db", "transactional_db", "django_db_setup"} & {*fixtures})
 
 
 def _leaks(item: pytest.Function) -> bool:

@@ -46,7 +46,8 @@ def now() -> datetime:
     if connection.vendor == "sqlite":
         return _in_milliseconds(time.time())
     reading = _reading
-    if (reading is None or reading.stale()) and not connection.in_atomic_block:
+    # Within a transaction an old reading will do, but none would mean this machine's own clock (P12).
+    if reading is None or (reading.stale() and not connection.in_atomic_block):
         reading = refresh()
     if reading is None:
         return _in_milliseconds(time.time())

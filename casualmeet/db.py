@@ -12,7 +12,7 @@ from django.db import IntegrityError, close_old_connections, connection, models,
 from django.db.models import Value
 from django.db.utils import DatabaseError
 
-from casualmeet.bulk import insert_or_ignore
+from casualmeet import bulk
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ def insert_missing(model: type[M], rows: Sequence[M]) -> None:
     if not rows:
         return
     if connection.features.supports_ignore_conflicts:
-        insert_or_ignore(model, rows)
+        bulk.insert_or_ignore(model, rows)
         return
     present = set(model._default_manager.filter(pk__in=[row.pk for row in rows]).values_list("pk", flat=True))
     missing = [row for row in rows if row.pk not in present]
@@ -114,6 +114,14 @@ def insert_missing(model: type[M], rows: Sequence[M]) -> None:
         # Another process inserts the same rows, or another key is taken: find out which, one by one.
         for row in missing:
             insert_one(row)
+
+
+def update_rows(model: type[M], rows: Sequence[M], fields: Sequence[str]) -> None:
+    """Write these fields of all the rows, each with its own values."""
+    if rows and connection.vendor in {"postgresql", "sqlite"}:
+        bulk.update(model, rows, fields)
+    elif rows:
+        model._default_manager.bulk_update(rows, fields)
 
 
 def insert_one(row: models.Model) -> bool:

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from django.db import models, transaction
 
-from casualmeet.db import retry_transient
+from casualmeet.db import retry_transient, update_rows
 from notifications import live, retrying, texts
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome, OutgoingMessage
@@ -160,7 +160,8 @@ def _record_attempts(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -
         attempt.error_class = answer.error_class[:20]
         attempt.detail = answer.detail[:300]
         attempt.raw = answer.raw.replace("\x00", "�")
-    DeliveryAttempt.objects.bulk_update(
+    update_rows(
+        DeliveryAttempt,
         [job.attempt for job, _ in answered],
         ["finished_at", "outcome", "carrier_message_id", "http_status", "error_code", "error_class", "detail", "raw"],
     )

@@ -11,10 +11,11 @@ import hmac
 import json
 import logging
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from channels.layers import get_channel_layer
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY, get_user_model
 from django.contrib.auth.base_user import AbstractBaseUser
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 MODERATION = "moderation"
 HEARTBEAT_SECONDS = 20.0
+LISTEN_AGAIN_SECONDS = 5.0
 FORBIDDEN = 4403
 
 # A part of the state, by name: a list of rows, each with an "id".
@@ -57,6 +59,8 @@ def changed_rows(before: State, after: State, part: str) -> list[tuple[dict[str,
 class StateConsumer(AsyncJsonWebsocketConsumer):
     """Sends a snapshot, then events. Session and permission are checked before each of them."""
 
+    # The base class would open a channel before it even accepts, and so refuse the socket while Redis is away.
+    channel_layer_alias = None
     user: Any = None
 
     def may_watch(self, user: AbstractBaseUser) -> bool:
@@ -82,6 +86,9 @@ class StateConsumer(AsyncJsonWebsocketConsumer):
         self._changed = asyncio.Event()
         self._want_snapshot = True
         self._beat: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
+        self._layer = get_channel_layer()
+        self._channel = f"hints.{uuid4().hex}"
         self.user = await self._authorised()
         if self.user is None:
             logger.info("Refused a live socket on %s", self.scope["path"])
@@ -92,11 +99,12 @@ class StateConsumer(AsyncJsonWebsocketConsumer):
 
     async def disconnect(self, code: int) -> None:
         """Stop the beat and leave the group."""
-        if self._beat is not None:
-            self._beat.cancel()
-        if self.user is not None and self.channel_layer is not None:
+        for task in (self._beat, self._listener):
+            if task is not None:
+                task.cancel()
+        if self.user is not None and self._layer is not None:
             with contextlib.suppress(Exception):
-                await self.channel_layer.group_discard(self.group_of(self.user), self.channel_name)
+                await self._layer.group_discard(self.group_of(self.user), self._channel)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
         """Binary and empty frames are nothing; the base class would fail on them."""
@@ -122,13 +130,21 @@ class StateConsumer(AsyncJsonWebsocketConsumer):
         """Times, UUIDs and decimals as the API writes them."""
         return json.dumps(content, cls=DjangoJSONEncoder)
 
-    async def live_changed(self, _message: dict[str, Any]) -> None:
-        """A hint: many of them before the next look are one."""
-        self._changed.set()
+    async def _listen(self) -> None:
+        """Hear hints: many of them before the next look are one."""
+        while self._layer is not None:
+            try:
+                await self._layer.receive(self._channel)
+                self._changed.set()
+            except Exception as error:  # noqa: BLE001 - without Redis the beat goes on
+                logger.warning("No hints for a live socket, polling goes on: %s", type(error).__name__)
+                await asyncio.sleep(LISTEN_AGAIN_SECONDS)
 
     async def _run(self) -> None:
         """Look at the database at every hint and at every beat; a heartbeat says that nothing was missed."""
         try:
+            self._listener = asyncio.create_task(self._listen())
+            await asyncio.sleep(0)  # Only a channel that somebody listens on can join a group.
             await self._join()
             loop = asyncio.get_running_loop()
             heartbeat_at = loop.time() + HEARTBEAT_SECONDS
@@ -150,10 +166,10 @@ class StateConsumer(AsyncJsonWebsocketConsumer):
 
     async def _join(self) -> None:
         """Also on every heartbeat: a restarted Redis has forgotten its subscribers."""
-        if self.channel_layer is None:
+        if self._layer is None:
             return
         try:
-            await self.channel_layer.group_add(self.group_of(self.user), self.channel_name)
+            await self._layer.group_add(self.group_of(self.user), self._channel)
         except Exception as error:  # noqa: BLE001 - without Redis the beat goes on
             logger.warning("No hints for a live socket, polling goes on: %s", type(error).__name__)
 

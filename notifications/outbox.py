@@ -156,13 +156,10 @@ def dispatch_summaries(incident_ids: Sequence[UUID]) -> dict[UUID, DispatchSumma
     mine = Delivery.objects.filter(incident_id__in=incident_ids).values("incident_id").order_by()
     dead = mine.filter(status=DeliveryStatus.DEAD).annotate(dead=Count("id"))
     summaries = {row["incident_id"]: DispatchSummary(dead_letters=row["dead"]) for row in dead}
-    taken = (
-        mine.filter(status__in=TAKEN)
-        .annotate(
-            contacts=Count("recipient_id", distinct=True),
-            texts=Count("id", filter=Q(channel="sms")),
-            last=Max("finished_at"),
-        )
+    taken = mine.filter(status__in=TAKEN).annotate(
+        contacts=Count("recipient_id", distinct=True),
+        texts=Count("id", filter=Q(channel="sms")),
+        last=Max("finished_at"),
     )
     for row in taken:
         known = summaries.get(row["incident_id"], DispatchSummary())

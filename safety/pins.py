@@ -19,13 +19,14 @@ PAUSE = timedelta(minutes=5)
 def set_pin(person: User, *, new: str, current: str = "") -> None:
     """Set the PIN, or with an empty `new` remove it; changing one needs the current one.
 
-    Raises Refusal for a wrong current PIN and for one that is not 4 to 8 digits.
+    Raises Refusal for a wrong current PIN, for one that is not 4 to 8 digits, and when it was changed meanwhile (409).
     """
     if new and not SHAPE.fullmatch(new):
         raise Refusal("A PIN has 4 to 8 digits.", code="bad_pin")
     check(person, current)
     hashed = make_password(new) if new else ""
-    User.objects.filter(pk=person.pk, safe_pin=person.safe_pin).update(safe_pin=hashed, pin_failures=0)
+    if not User.objects.filter(pk=person.pk, safe_pin=person.safe_pin).update(safe_pin=hashed, pin_failures=0):
+        raise Refusal("Your PIN was changed at the same moment. Try again.", code="changed", status=409)
     person.safe_pin = hashed
 
 

@@ -1,7 +1,7 @@
 """Positions: refused at the door when they can't be true, stored with the timer, passed on to an open incident."""
 
 import math
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -42,6 +42,8 @@ def checked_fix(
         raise Refusal("captured_at lies in the future.", code="bad_time")
     if captured_at < now - OLDEST:
         raise Refusal("captured_at is more than 24 hours ago.", code="bad_time")
+    # In UTC, so that the same moment is the same position whatever zone the phone writes it in.
+    captured_at = captured_at.astimezone(UTC)
     milliseconds = captured_at.microsecond // 1000 * 1000
     return Fix(latitude, longitude, accuracy_m, min(captured_at.replace(microsecond=milliseconds), now))
 

@@ -298,11 +298,26 @@ def _repeat_join(trigger: Trigger, *, now: datetime) -> None:
 
 
 def _tell_contacts(trigger: Trigger, incident: SosEvent, *, now: datetime) -> None:
+    """An update to those who were alerted, and an alert to those who were not: the incident may have been opened
+    by a timer for the moderators only, or before they had accepted.
+    """
     if trigger.fix is not None:
         move(incident, trigger.fix)
         incident.refresh_from_db()
-    contacts = list(AlertedContact.objects.filter(incident=incident))
-    outbox.hold(alerts.updates(incident, key=trigger.key, contacts=contacts, now=now))
+    known = list(AlertedContact.objects.filter(incident=incident))
+    now_alerted = [alerts.alerted_contact(incident, recipient) for recipient in trigger.recipients]
+    known_ids = {contact.pk for contact in known}
+    added = [contact for contact in now_alerted if contact.pk not in known_ids]
+    insert_missing(AlertedContact, added)
+    # Alerts to all of them: those who have theirs keep it. While the opening is still under way (no transactions)
+    # its alerts may not know of this trigger, so that the added ones get the update too.
+    updated = [*known, *added] if incident.alerted_at is None else known
+    outbox.hold(
+        [
+            *alerts.alerts(incident, person=trigger.person, contacts=now_alerted, now=now),
+            *alerts.updates(incident, key=trigger.key, contacts=updated, now=now),
+        ]
+    )
     _release([incident.pk], now=now)
 
 

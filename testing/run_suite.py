@@ -45,20 +45,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--parallel", action="store_true", help="all databases at the same time, each without workers")
     options, pytest_args = parser.parse_known_args(argv)
     chosen = [database for database in DATABASES if database in (options.only or DATABASES)]
+    pytest_args = ["-m", "", "--hypothesis-profile=thorough", *pytest_args]  # everything, also what `pytest` alone leaves out
     workers = 1 if options.parallel else options.workers
     if workers > 1:
         pytest_args = ["-n", str(workers), *pytest_args]
 
     started = time.monotonic()
     with ThreadPoolExecutor(len(chosen) if options.parallel else 1) as pool:
-        runs = [pool.submit(run_on, database, pytest_args, quiet=options.parallel) for database in chosen]
+        runs = [
+            # What never touches a database need not run three times.
+            pool.submit(run_on, database, pytest_args, quiet=options.parallel, everything=database == chosen[0])
+            for database in chosen
+        ]
         outcomes = [run.result() for run in runs]
     summarise(outcomes, time.monotonic() - started)
     return 0 if all(outcome.passed for outcome in outcomes) else 1
 
 
-def run_on(database: str, pytest_args: Sequence[str], *, quiet: bool) -> Outcome:
-    """Run pytest on one database; `quiet` keeps its output for the summary."""
+def run_on(database: str, pytest_args: Sequence[str], *, quiet: bool, everything: bool) -> Outcome:
+    """Run pytest on one database, with or without the tests that need none; `quiet` keeps its output for the summary."""
     if not quiet:
         print(f"\n{TITLES[database]}\n{'-' * len(TITLES[database])}", flush=True)
     started = time.monotonic()
@@ -70,7 +75,7 @@ def run_on(database: str, pytest_args: Sequence[str], *, quiet: bool) -> Outcome
                     [sys.executable, "-m", "pytest", f"--junitxml={report}", *pytest_args],
                     check=False,
                     cwd=BASE_DIR,
-                    env={**os.environ, **env},
+                    env={**os.environ, **env, "ONLY_DATABASE_TESTS": "" if everything else "1"},
                     stdout=subprocess.PIPE if quiet else None,
                     stderr=subprocess.STDOUT if quiet else None,
                     text=True,

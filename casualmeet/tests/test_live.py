@@ -549,29 +549,29 @@ def site(django_db_setup: None) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def redis_sites(django_db_setup: None, redis_server: Redis) -> Iterator[tuple[Site, Site]]:
-    """Two, joined by Redis only; they look by themselves every four seconds."""
-    one, two = (Site(database_address(), redis_url=redis_server.url(), LIVE_POLL_SECONDS="4") for _ in range(2))
+    """Two, joined by Redis only; they look by themselves every fifteen seconds."""
+    one, two = (Site(database_address(), redis_url=redis_server.url(), LIVE_POLL_SECONDS="15") for _ in range(2))
     with serving(one, two):
         yield one, two
 
 
 @pytest.mark.processes
 class TestAcrossProcessesWithoutRedis:
-    def test_what_another_process_changes_arrives_within_a_second(
+    def test_what_another_process_changes_arrives_by_itself(
         self, site: Site, as_asha: Login, as_moderator: Login
     ) -> None:
         with site.open(PERSON, as_asha) as mine, site.open(MODERATION, as_moderator) as board:
             mine.until("snapshot")
             board.until("snapshot")
             timer = timers.arm(as_asha.user, location_name="Cafe Blue", duration_minutes=30)
-            assert mine.until("timer_updated", timeout=1)["id"] == str(timer.pk)
+            assert mine.until("timer_updated", timeout=10)["id"] == str(timer.pk)
             incident, _ = panic.press(as_asha.user)
-            assert board.until("sos_triggered", timeout=1)["id"] == str(incident.pk)
-            assert mine.until("sos_triggered", timeout=1)["id"] == str(incident.pk)
-            assert mine.until("notification", timeout=1)["kind"] == "sos_triggered"
+            assert board.until("sos_triggered", timeout=10)["id"] == str(incident.pk)
+            assert mine.until("sos_triggered", timeout=10)["id"] == str(incident.pk)
+            assert mine.until("notification", timeout=10)["kind"] == "sos_triggered"
             incidents.resolve(incident, with_pin=False)
-            assert board.until("sos_resolved", timeout=1)["id"] == str(incident.pk)
-            assert mine.until("sos_resolved", timeout=1)["id"] == str(incident.pk)
+            assert board.until("sos_resolved", timeout=10)["id"] == str(incident.pk)
+            assert mine.until("sos_resolved", timeout=10)["id"] == str(incident.pk)
 
     def test_the_timer_worker_turns_a_missed_deadline_into_live_events(
         self, site: Site, as_asha: Login, as_moderator: Login, database_url: str
@@ -584,11 +584,11 @@ class TestAcrossProcessesWithoutRedis:
             env = {"DATABASE_URL": database_url, "REDIS_URL": ""}
             with ManagedProcess(["run_timer_worker", "--once"], env=env) as worker:
                 wait_until(SosEvent.objects.exists, timeout=60)
-                shown = board.until("sos_triggered", timeout=1)
+                shown = board.until("sos_triggered", timeout=10)
                 assert shown["triggered_timer"] == str(timer.pk)
-                assert mine.until("timer_expired", timeout=1)["id"] == str(timer.pk)
-                assert mine.until("sos_triggered", timeout=1)["source"] == "timer_expired"
-                assert mine.until("notification", timeout=1)["kind"] == "sos_triggered"
+                assert mine.until("timer_expired", timeout=10)["id"] == str(timer.pk)
+                assert mine.until("sos_triggered", timeout=10)["source"] == "timer_expired"
+                assert mine.until("notification", timeout=10)["kind"] == "sos_triggered"
                 assert worker.wait(60) == 0, worker.output
             while shown["sms_sent"] != 1:
                 shown = board.until("sos_updated")
@@ -655,7 +655,7 @@ def cut_other_connections() -> None:
 
 @pytest.mark.processes
 class TestAcrossProcessesWithRedis:
-    def test_what_one_process_writes_the_other_shows_within_a_second(
+    def test_what_one_process_writes_the_other_shows_before_it_would_look(
         self, redis_sites: tuple[Site, Site], as_asha: Login, as_moderator: Login
     ) -> None:
         watching, writing = redis_sites
@@ -665,13 +665,13 @@ class TestAcrossProcessesWithRedis:
             board.until("snapshot")
             writing.request("GET", "timers", token)
             armed = writing.request("POST", "timers", token, {"location_name": "Cafe", "duration_minutes": 30})
-            assert mine.until("timer_updated", timeout=1)["id"] == armed.json()["id"]
+            assert mine.until("timer_updated", timeout=10)["id"] == armed.json()["id"]
             pressed = writing.request("POST", "sos", token, {})
-            assert board.until("sos_triggered", timeout=1)["id"] == pressed.json()["id"]
-            assert mine.until("sos_triggered", timeout=1)["id"] == pressed.json()["id"]
+            assert board.until("sos_triggered", timeout=10)["id"] == pressed.json()["id"]
+            assert mine.until("sos_triggered", timeout=10)["id"] == pressed.json()["id"]
             writing.request("PUT", f"sos/{pressed.json()['id']}/safe", token)
-            assert board.until("sos_resolved", timeout=1)["status"] == "resolved"
-            assert mine.until("sos_resolved", timeout=1)["status"] == "resolved"
+            assert board.until("sos_resolved", timeout=10)["status"] == "resolved"
+            assert mine.until("sos_resolved", timeout=10)["status"] == "resolved"
 
     def test_after_a_restart_of_redis_the_next_event_still_arrives(
         self, redis_sites: tuple[Site, Site], redis_server: Redis, as_asha: Login
@@ -687,6 +687,31 @@ class TestAcrossProcessesWithRedis:
             assert mine.until("timer_updated")["status"] == "safe"
         assert "A live socket failed" not in watching.process.output
 
+    def test_a_process_that_never_saw_redis_serves_sockets_while_it_is_down_and_after_it_came(
+        self, redis_sites: tuple[Site, Site], redis_server: Redis, as_asha: Login
+    ) -> None:
+        _, writing = redis_sites
+        token = tokens.issue(as_asha.user)
+        redis_server.halt()
+        try:
+            fresh = Site(database_address(), redis_url=redis_server.url(), LIVE_POLL_SECONDS="3")
+            with serving(fresh):
+                with fresh.open(PERSON, as_asha) as mine:
+                    mine.until("snapshot")
+                    armed = writing.request("POST", "timers", token, {"location_name": "Cafe", "duration_minutes": 30})
+                    assert mine.until("timer_updated")["id"] == armed.json()["id"]
+                redis_server.start()
+                with fresh.open(PERSON, as_asha) as mine:
+                    mine.until("snapshot")
+                    address = f"timers/{armed.json()['id']}/extend"
+                    assert writing.request("PUT", address, token).status_code == 200
+                    assert mine.until("timer_updated")["status"] == "extended"
+                assert "A live socket failed" not in fresh.process.output
+                assert "Traceback" not in fresh.process.output.split("No hints for a live socket")[0]
+        finally:
+            if not redis_server.answers():
+                redis_server.start()
+
     def test_with_redis_down_sockets_open_and_poll_and_no_request_waits_for_it(
         self, redis_sites: tuple[Site, Site], redis_server: Redis, as_asha: Login
     ) -> None:
@@ -699,7 +724,7 @@ class TestAcrossProcessesWithRedis:
                 writing.request("GET", "timers", token)
                 pressed = writing.request("POST", "sos", token, {})
                 assert pressed.status_code == 201
-                assert pressed.elapsed < timedelta(seconds=1)
+                assert pressed.elapsed < timedelta(seconds=5)
                 assert mine.until("sos_triggered")["id"] == pressed.json()["id"]
         finally:
             redis_server.start()

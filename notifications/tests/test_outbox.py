@@ -93,7 +93,7 @@ class TestCancelling:
             ("sending", "sending", True),
             ("accepted", "accepted", False),
             ("delivered", "delivered", False),
-            ("dead", "dead", False),
+            ("dead", "dead", True),
             ("cancelled", "cancelled", False),
         ],
     )
@@ -182,6 +182,16 @@ class TestSummaries:
         summary = outbox.dispatch_summaries([incident])[incident]
         assert (summary.contacts_notified, summary.sms_sent, summary.last_dispatch_at) == (1, 2, at)
 
+    def test_dead_letters_are_counted_beside_what_was_accepted(self) -> None:
+        incident, other = uuid4(), uuid4()
+        rows = queued(text(incident_id=incident), text(MEERA, incident_id=incident), text(key="o", incident_id=other))
+        set_status(rows[0], "accepted", finished_at=clock.now())
+        set_status(rows[1], "dead")
+        set_status(rows[2], "dead")
+        found = outbox.dispatch_summaries([incident, other])
+        assert (found[incident].sms_sent, found[incident].dead_letters) == (1, 1)
+        assert (found[other].sms_sent, found[other].dead_letters) == (0, 1)
+
     def test_an_incident_without_accepted_texts_has_none(self) -> None:
         incident = uuid4()
         queued(text(incident_id=incident))
@@ -210,6 +220,16 @@ class TestTryingADeadLetterAgain:
         (row,) = queued(text())
         set_status(row, "dead")
         assert [outbox.requeue_dead(row.pk, now=clock.now()) for _ in range(2)] == [True, False]
+
+    def test_what_was_cancelled_after_it_died_is_not_sent_any_more(self) -> None:
+        incident = uuid4()
+        (row,) = queued(text(incident_id=incident))
+        died = clock.now() - timedelta(minutes=5)
+        set_status(row, "dead", finished_at=died)
+        outbox.cancel([incident], kinds=[Kind.SOS], now=clock.now())
+        assert not outbox.requeue_dead(row.pk, now=clock.now())
+        row.refresh_from_db()
+        assert (row.status, row.finished_at) == ("dead", died)
 
     def test_an_unknown_id_is_false(self) -> None:
         assert not outbox.requeue_dead(uuid4(), now=clock.now())

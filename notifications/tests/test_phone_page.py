@@ -22,7 +22,13 @@ def received(text: str, *, address: str = "+919988712345", simulated: bool = Tru
     """A text that a carrier was given."""
     now = clock.now()
     delivery = Delivery.objects.create(
-        kind="sos", address=address, recipient_name="Ravi", facts={}, created_at=now, next_attempt_at=now, simulated=simulated
+        kind="sos",
+        address=address,
+        recipient_name="Ravi",
+        facts={},
+        created_at=now,
+        next_attempt_at=now,
+        simulated=simulated,
     )
     DeliveryAttempt.objects.create(
         delivery=delivery, number=1, carrier="simulated", text=text, started_at=now, outcome=AttemptOutcome(outcome)

@@ -606,7 +606,7 @@ def check_limits(message: str, kind: Kind, point: str) -> None:
         assert units(until) <= 153 if gsm else utf16_units(until) <= 134
 
 
-@settings(max_examples=250, deadline=None)
+@settings(deadline=None)
 @given(drawn=any_facts(), **SEND)
 def test_any_text_keeps_its_limits(drawn: tuple[AlertFacts, datetime], language: str, link: str, repeat: int) -> None:
     told, now = drawn
@@ -663,7 +663,7 @@ def test_the_longest_of_everything_keeps_the_limits(kind: Kind, language: str, n
             check_limits(message, kind, told.point)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(drawn=any_facts(), **SEND)
 def test_any_dlt_variables_are_short_and_whole(
     drawn: tuple[AlertFacts, datetime], language: str, link: str, repeat: int
@@ -682,7 +682,7 @@ def test_any_dlt_variables_are_short_and_whole(
         assert segments(message) <= MAX_SEGMENTS[told.kind][0]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(drawn=any_facts())
 def test_facts_round_trip_through_json(drawn: tuple[AlertFacts, datetime]) -> None:
     told, _ = drawn

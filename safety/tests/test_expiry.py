@@ -81,7 +81,7 @@ def test_p2_a_worker_that_was_down_for_three_hours_catches_up_and_says_how_late_
     found = assert_one_incident_each(armed)
     assert {incident.late_by for incident in found} == {3 * 3600}
     assert {row.facts["late_seconds"] for row in Delivery.objects.all()} == {3 * 3600}
-    assert all("10800 s late" in row.text for row in TimelineEntry.objects.all())
+    assert all("3 h 00 min late" in row.text for row in TimelineEntry.objects.all())
 
 
 def test_only_verified_contacts_are_alerted(wall: Clock) -> None:

@@ -1,7 +1,8 @@
 """Runs the expiry worker, with a dispatcher beside it."""
 
+import math
 import threading
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from django.conf import settings
@@ -21,9 +22,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """--once, --batch, --poll, --no-dispatch."""
         parser.add_argument("--once", action="store_true", help="Deal with all that is due now, then exit.")
-        parser.add_argument("--batch", type=int, default=expiry.BATCH, help="Timers in one transaction.")
+        parser.add_argument("--batch", type=_batch, default=expiry.BATCH, help="Timers in one transaction.")
         parser.add_argument(
-            "--poll", type=float, default=settings.TIMER_POLL_SECONDS, help="Longest sleep between cycles, in seconds."
+            "--poll", type=_poll, default=settings.TIMER_POLL_SECONDS, help="Longest sleep between cycles, in seconds."
         )
         parser.add_argument("--no-dispatch", action="store_true", help="Leave sending to run_dispatch_worker.")
 
@@ -64,3 +65,20 @@ def _sleep(stop: threading.Event, result: expiry.CycleResult, poll: float) -> No
     coming = expiry.next_deadline()
     until = (coming - clock.now()).total_seconds() if coming else poll
     stop.wait(max(0.0, min(poll, until)))
+
+
+def _batch(text: str) -> int:
+    """A batch of no timers would be full for ever."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError("a whole number from 1 up is needed")
+    return int(text)
+
+
+def _poll(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ArgumentTypeError("seconds are needed, more than 0")
+    return seconds
