@@ -5,7 +5,7 @@ Values go to the database as the rows hold them, so they must have their field's
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
@@ -77,15 +77,13 @@ def _in_json(value: object) -> str:
 
 def _sqlite_rows(fields: Sequence[Any], rows: Sequence[models.Model]) -> list[list[Any]]:
     values = attrgetter(*(field.attname for field in fields))
-    return [[_in_sqlite(value) for value in values(row)] for row in rows]
-
-
-def _in_sqlite(value: Any) -> Any:
-    kind = type(value)
-    if kind is UUID:
-        return value.hex
-    if kind is datetime:
-        return connection.ops.adapt_datetimefield_value(value)
-    if kind in {dict, list}:
-        return json.dumps(value)
-    return value
+    adapters: dict[type, Callable[[Any], Any]] = {
+        UUID: attrgetter("hex"),
+        datetime: connection.ops.adapt_datetimefield_value,
+        dict: json.dumps,
+        list: json.dumps,
+    }
+    return [
+        [value if (adapt := adapters.get(type(value))) is None else adapt(value) for value in values(row)]
+        for row in rows
+    ]

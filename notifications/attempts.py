@@ -177,12 +177,12 @@ def _accept(jobs: list[Job], *, carrier: str, now: datetime) -> None:
         "lease_token": None,
         "lease_until": None,
     }
-    for tokens in {job.delivery.lease_token for job in jobs}:
-        ids = [job.delivery.pk for job in jobs if job.delivery.lease_token == tokens]
-        updated = Delivery.objects.filter(pk__in=ids, lease_token=tokens).update(**changes)
-        if updated < len(ids):
-            # The lease ran out before the answer came. Where nobody took the delivery yet, there is no need to.
-            Delivery.objects.filter(pk__in=ids, status=DeliveryStatus.QUEUED).update(**changes)
+    ids = [job.delivery.pk for job in jobs]
+    tokens = {job.delivery.lease_token for job in jobs}
+    updated = Delivery.objects.filter(pk__in=ids, lease_token__in=tokens).update(**changes)
+    if updated < len(ids):
+        # The lease ran out before the answer came. Where nobody took the delivery yet, there is no need to.
+        Delivery.objects.filter(pk__in=ids, status=DeliveryStatus.QUEUED).update(**changes)
 
 
 def _retry_or_end(job: Job, answer: Answer, *, now: datetime) -> None:

@@ -8,6 +8,7 @@ queue: every step is a conditional update.
 import logging
 import queue
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +26,7 @@ from ops.worker import run_cycles
 logger = logging.getLogger(__name__)
 
 RECOVERY_SECONDS = 2.0
+GATHER_SECONDS = 0.005
 # One slot in five stays free for an SOS while slow carriers hold the others.
 RESERVED_SHARE = 5
 
@@ -123,7 +125,9 @@ def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None =
 
 
 def _wait(poll_seconds: float) -> None:
-    wake.work.wait(timeout=poll_seconds)
+    """Until there is work; then a moment more, so that answers which come together are stored together."""
+    if wake.work.wait(timeout=poll_seconds):
+        time.sleep(GATHER_SECONDS)
     wake.work.clear()
 
 

@@ -178,7 +178,8 @@ class StateConsumer(AsyncJsonWebsocketConsumer):
         try:
             after = await database_sync_to_async(self.read_state)(self.user)
             snapshot, self._want_snapshot = self._want_snapshot or heartbeat, False
-            events = [] if snapshot else self.events(self._state, after)
+            # Also before a snapshot: who waits for an event must not have to find it in there.
+            events = self.events(self._state, after) if self._seq else []
             if (snapshot or events) and not await self._still_authorised():
                 return False
         except DatabaseError as error:
@@ -186,10 +187,10 @@ class StateConsumer(AsyncJsonWebsocketConsumer):
             self._want_snapshot = True
             return True
         self._state = after
-        if snapshot:
-            await self._send("snapshot", after)
         for kind, data in events:
             await self._send(kind, data)
+        if snapshot:
+            await self._send("snapshot", after)
         return True
 
     async def _send(self, kind: str, data: dict[str, Any]) -> None:

@@ -45,7 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--parallel", action="store_true", help="all databases at the same time, each without workers")
     options, pytest_args = parser.parse_known_args(argv)
     chosen = [database for database in DATABASES if database in (options.only or DATABASES)]
-    pytest_args = ["-m", "", "--hypothesis-profile=thorough", *pytest_args]  # everything, also what `pytest` alone leaves out
+    pytest_args = [
+        "-m",
+        "",
+        "--hypothesis-profile=thorough",
+        *pytest_args,
+    ]  # everything, also what `pytest` alone leaves out
     workers = 1 if options.parallel else options.workers
     if workers > 1:
         pytest_args = ["-n", str(workers), *pytest_args]

@@ -298,6 +298,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m testing.servers", description=main.__doc__)
     parser.add_argument("server", choices=sorted(SERVERS))
     server = SERVERS[parser.parse_args(argv).server]()
+    # A shell that starts this in the background has it ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with server:
             print(server.url(), flush=True)

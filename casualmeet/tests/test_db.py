@@ -75,6 +75,7 @@ def counted(function: Callable[[], Any]) -> tuple[Callable[[], Any], list[int]]:
     return db.retry_transient(call), calls
 
 
+@needs_commits
 def test_retry_gives_up_after_six_tries_and_says_why() -> None:
     def locked() -> None:
         raise OperationalError("database is locked")
@@ -85,6 +86,7 @@ def test_retry_gives_up_after_six_tries_and_says_why() -> None:
     assert len(calls) == db.ATTEMPTS == 6
 
 
+@needs_commits
 def test_a_mistake_is_not_tried_again() -> None:
     def mistaken() -> None:
         raise IntegrityError("mine")

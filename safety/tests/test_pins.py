@@ -66,10 +66,9 @@ def refused(status: int, code: str, verb: Any, *args: Any, **kwargs: Any) -> Non
         "1234" * 500,
     ],
 )
-def test_a_pin_is_four_to_eight_ascii_digits(asha: User, shape: str) -> None:
-    before = asha.safe_pin
-    refused(422, "bad_pin", pins.set_pin, asha, new=shape, current=PIN)
-    assert fresh(asha).safe_pin == before
+def test_a_pin_is_four_to_eight_ascii_digits(shape: str) -> None:
+    """Refused before the database is asked anything."""
+    refused(422, "bad_pin", pins.set_pin, User(), new=shape)
 
 
 @pytest.mark.parametrize("shape", ["0000", "12345678", "00000"])
@@ -100,15 +99,18 @@ def test_of_two_changes_decided_on_the_same_pin_only_one_succeeds(asha: User) ->
 WRONG = ["", "4712", "471", "47111", " 4711", "4711 ", "٤٧١١", "\x004711", "4711\x00", "x" * 10_000]
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_pin_changes_nothing_about_timer_or_incident(asha: User, wall: Clock, wrong: str) -> None:
+def test_a_wrong_pin_changes_nothing_about_timer_or_incident(
+    asha: User, wall: Clock, subtests: pytest.Subtests
+) -> None:
     (timer,) = timers_for([asha], escalates_at=wall.now + timedelta(hours=1))
     incident, _ = panic.press(asha)
     before = MeetingTimer.objects.values().get(), SosEvent.objects.values().get()
-    code = "wrong_pin" if wrong else "pin_required"
-    for verb in (timers.check_in, timers.cancel):
-        refused(403, code, verb, timer, pin=wrong)
-    refused(403, code, panic.confirm_safe, asha, incident, pin=wrong)
+    for wrong in WRONG:
+        code = "wrong_pin" if wrong else "pin_required"
+        with subtests.test(wrong=wrong[:10]):
+            for verb in (timers.check_in, timers.cancel):
+                refused(403, code, verb, timer, pin=wrong)
+            refused(403, code, panic.confirm_safe, asha, incident, pin=wrong)
     assert (MeetingTimer.objects.values().get(), SosEvent.objects.values().get()) == before
 
 

@@ -149,18 +149,18 @@ def test_p1_a_timer_extended_after_the_lookup_expires_at_its_new_deadline_only(
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("first", VERBS)
-@pytest.mark.parametrize("second", VERBS)
-def test_p1_of_two_verbs_decided_on_the_same_look_only_one_succeeds(first: str, second: str, wall: Clock) -> None:
+def test_p1_of_two_verbs_decided_on_the_same_look_only_one_succeeds(first: str, wall: Clock) -> None:
     """P1: a double tap, or two phones: the second hears 409 with what the first made of the timer."""
-    timer = timers_for(people(1), escalates_at=wall.now + timedelta(minutes=1))[0]
-    stale = MeetingTimer.objects.select_related("person").get(pk=timer.pk)
     act, status = VERBS[first]
-    act(timer)
-    with pytest.raises(Refusal) as refused:
-        VERBS[second][0](stale)
-    assert refused.value.status == 409
-    assert refused.value.current.status == status
-    assert MeetingTimer.objects.get(pk=timer.pk).status == status
+    for second, _ in VERBS.values():
+        timer = timers_for(people(1), escalates_at=wall.now + timedelta(minutes=1))[0]
+        stale = MeetingTimer.objects.select_related("person").get(pk=timer.pk)
+        act(timer)
+        with pytest.raises(Refusal) as refused:
+            second(stale)
+        assert refused.value.status == 409
+        assert refused.value.current.status == status
+        assert MeetingTimer.objects.get(pk=timer.pk).status == status
 
 
 @pytest.mark.django_db

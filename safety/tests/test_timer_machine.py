@@ -275,7 +275,7 @@ def test_p1_p2_p3_p4_a_timer_does_what_its_model_says_in_any_order_of_events(mon
     wall = Clock(START)
     monkeypatch.setattr(clock, "now", wall)
     monkeypatch.setattr(TimerMachine, "wall", wall, raising=False)
-    examples, steps = (25, 30) if has_transactions() else (6, 20)
+    examples, steps = (40, 30) if has_transactions() else (10, 20)
     run_state_machine_as_test(
         TimerMachine,
         settings=settings(
