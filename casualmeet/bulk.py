@@ -22,8 +22,11 @@ def insert_or_ignore(model: type[models.Model], rows: Sequence[models.Model]) ->
     with connection.cursor() as cursor:
         if connection.vendor == "sqlite":
             marks = ", ".join(["%s"] * len(fields))
-            statement = f"INSERT OR IGNORE INTO {table} ({listed}) VALUES ({marks})"  # noqa: S608 - names of ours
-            cursor.executemany(statement, _sqlite_rows(fields, rows))
+            # Not INSERT OR IGNORE, which would drop a row with a missing value in silence too.
+            cursor.executemany(
+                f"INSERT INTO {table} ({listed}) VALUES ({marks}) ON CONFLICT DO NOTHING",  # noqa: S608 - names of ours
+                _sqlite_rows(fields, rows),
+            )
         else:
             cursor.execute(
                 f"INSERT INTO {table} ({listed}) SELECT {listed} "  # noqa: S608 - names of ours

@@ -13,7 +13,7 @@ from notifications.carriers import routing
 def half_credentials(app_configs: Sequence[Any] | None, **_kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
     """A carrier with half its credentials is no carrier, and nothing is simulated in its place."""
     hint = "Set all of its settings, or none; .env.example lists them."
-    return [checks.Error(problem, hint=hint, id="notifications.E001") for problem in routing.problems()]
+    return [checks.Warning(problem, hint=hint, id="notifications.W002") for problem in routing.problems()]
 
 
 @checks.register(checks.Tags.security, deploy=True)

@@ -17,6 +17,8 @@ from safety import expiry
 class Command(BaseCommand):
     """manage.py run_timer_worker"""
 
+    # Of no use here, and a broken page must not keep alerts from going out.
+    requires_system_checks = ()
     help = "Expire due timers and send their alerts until stopped. SIGTERM and SIGINT finish the cycle."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
