@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import IntEnum
 from functools import partial
+from typing import TypeVar
 from uuid import UUID, uuid4
 
-from django.db import transaction
+from django.db import models, transaction
+from django.db.models import QuerySet
 
 from casualmeet import clock
 from casualmeet.db import is_transient, retry_transient
@@ -23,6 +25,8 @@ from sos.models import SosEvent, Source
 from sos.triggers import Trigger, person_of
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=models.Model)
 
 BATCH = 500
 # A row that failed even alone is left out this long, so that it can't fill the head of every batch.
@@ -117,14 +121,22 @@ def expire(ids: Sequence[UUID]) -> CycleResult:
 
 def repair() -> CycleResult:
     """Complete what a crash left half-done: on MongoDB any step may be the last one; on SQL there is nothing to find."""
-    total, left_out = CycleResult(), _quarantine.current()
-    for timer in MeetingTimer.objects.half_done().exclude(pk__in=left_out).prefetch_related("person")[:BATCH]:
+    total = CycleResult()
+    for timer in _left(MeetingTimer.objects.half_done()):
         total += _with_what_works(timer.pk, partial(_hand_over, [timer]))
-    for incident in SosEvent.objects.half_open().exclude(pk__in=left_out).prefetch_related("person")[:BATCH]:
+    for incident in _left(SosEvent.objects.half_open()):
         _alone(incident.pk, partial(_complete_opening, incident))
-    for incident in SosEvent.objects.half_resolved().exclude(pk__in=left_out).prefetch_related("person")[:BATCH]:
+    for incident in _left(SosEvent.objects.half_resolved()):
         _alone(incident.pk, partial(_complete_resolving, incident))
     return total
+
+
+def _left(rows: QuerySet[R]) -> list[R]:
+    """Up to a batch of the rows, with their persons. Mostly there are none, which a look at the keys tells cheaply."""
+    left_out = _quarantine.current()
+    looked_at = rows.exclude(pk__in=left_out) if left_out else rows
+    keys = list(looked_at.order_by().values_list("pk", flat=True)[:BATCH])
+    return list(rows.filter(pk__in=keys).prefetch_related("person")) if keys else []
 
 
 @retry_transient
