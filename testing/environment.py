@@ -7,7 +7,7 @@ DATABASE_URL and REDIS_URL may be given in the environment, as `testing.run_suit
 import os
 
 from testing.processes import BASE_DIR
-from testing.servers import Redis
+from testing.servers import Mongo, Redis
 
 FIXED = {
     "SECRET_KEY": "for-tests-only-" + "x" * 50,
@@ -27,13 +27,19 @@ os.environ.update(FIXED)
 os.environ.setdefault("DATABASE_URL", f"sqlite:///{BASE_DIR / 'var' / 'unused.sqlite3'}")
 os.environ.setdefault("REDIS_URL", "")
 
+_in_parallel = "PYTEST_XDIST_WORKER" in os.environ
 # Parallel workers use the same group names: on one Redis each would hear the others' events.
-_own_redis = Redis() if os.environ["REDIS_URL"] and "PYTEST_XDIST_WORKER" in os.environ else None
+_own_redis = Redis() if _in_parallel and os.environ["REDIS_URL"] else None
 if _own_redis is not None:
     os.environ["REDIS_URL"] = _own_redis.start().url()
+# The MongoDB test server uses one processor, whatever the number of its clients.
+_own_mongo = Mongo() if _in_parallel and "MONGO_PER_WORKER" in os.environ else None
+if _own_mongo is not None:
+    os.environ["DATABASE_URL"] = _own_mongo.start().url()
 
 
 def pytest_unconfigure() -> None:
-    """Stop this worker's Redis."""
-    if _own_redis is not None:
-        _own_redis.stop()
+    """Stop this worker's servers."""
+    for server in (_own_redis, _own_mongo):
+        if server is not None:
+            server.stop()

@@ -102,7 +102,7 @@ def servers_for(database: str, directory: Path) -> Iterator[dict[str, str]]:
             postgres, redis = running.enter_context(Postgres()), running.enter_context(Redis())
             yield {"DATABASE_URL": postgres.url("casualmeet"), "REDIS_URL": redis.url()}
         elif database == "mongo":
-            yield {"DATABASE_URL": running.enter_context(Mongo()).url(), "REDIS_URL": ""}
+            yield {"DATABASE_URL": running.enter_context(Mongo()).url(), "REDIS_URL": "", "MONGO_PER_WORKER": "1"}
         else:
             yield {"DATABASE_URL": f"sqlite:///{directory / 'casualmeet.sqlite3'}", "REDIS_URL": ""}
 
