@@ -18,6 +18,14 @@ class Priority(models.IntegerChoices):
     BULK = 9, "digests"
 
 
+class Channel(models.TextChoices):
+    """How a message reaches somebody."""
+
+    SMS = "sms", "text"
+    VOICE = "voice", "call"
+    PUSH = "push"
+
+
 class DeliveryStatus(models.TextChoices):
     """Where a delivery stands. `accepted` is the carrier's word, `delivered` the phone's."""
 
@@ -53,9 +61,9 @@ class Delivery(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid4, editable=False)
     kind = models.CharField(max_length=20)
-    channel = models.CharField(max_length=10, default="sms")
+    channel = models.CharField(max_length=10, choices=Channel.choices, default=Channel.SMS)
     priority = models.PositiveSmallIntegerField(choices=Priority.choices, default=Priority.NORMAL)
-    address = models.CharField(max_length=64, help_text="E.164 for texts and calls.")
+    address = models.CharField(max_length=64, help_text="E.164 for texts and calls, a subscription's id for pushes.")
     recipient_id = models.UUIDField(null=True, blank=True, help_text="Whose address it is.")
     recipient_name = models.CharField(max_length=80, blank=True)
     language = models.CharField(max_length=2, default="en")
@@ -78,6 +86,7 @@ class Delivery(models.Model):
     lease_token = models.UUIDField(null=True, blank=True, editable=False, db_index=True)
     lease_until = models.DateTimeField(null=True, blank=True, editable=False)
     finished_at = models.DateTimeField(null=True, blank=True)
+    delivered_at = models.DateTimeField(null=True, blank=True, help_text="When it is known to have reached the phone.")
 
     objects = DeliveryQuerySet.as_manager()
 
@@ -132,12 +141,95 @@ class DeliveryAttempt(models.Model):
     error_class = models.CharField(max_length=20, blank=True)
     detail = models.CharField(max_length=300, blank=True)
     raw = models.TextField(blank=True, help_text="The carrier's answer as it came, cut at 4,000 characters.")
+    receipt = models.CharField(max_length=20, blank=True, help_text="The carrier's latest word on what it accepted.")
+    receipt_rank = models.PositiveSmallIntegerField(default=0, help_text="Receipts only ever go up in rank.")
+    receipt_code = models.CharField(max_length=40, blank=True)
+    receipt_at = models.DateTimeField(null=True, blank=True)
+    poll_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the carrier is asked, should no receipt come."
+    )
 
     class Meta:
         ordering = ["started_at"]
+        indexes = [
+            models.Index(fields=["carrier_message_id"], name="attempt_message_id"),
+            models.Index(fields=["poll_at"], name="attempt_poll_at"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.carrier} #{self.number}: {self.outcome}"
+
+
+class CarrierHealth(models.Model):
+    """What all processes know of a carrier: its circuit breaker, and its balance where it has one."""
+
+    name = models.CharField(primary_key=True, max_length=20)
+    failures = models.PositiveSmallIntegerField(default=0, help_text="Since `failing_since`, without a success.")
+    failing_since = models.DateTimeField(null=True, blank=True)
+    open_until = models.DateTimeField(null=True, blank=True, help_text="Passed over until then, except for an SOS.")
+    balance = models.FloatField(null=True, blank=True)
+    balance_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name_plural = "carrier health"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class OptOut(models.Model):
+    """A number that sent STOP: it gets no texts until it sends START. Calls are another matter."""
+
+    id = models.UUIDField(primary_key=True, default=uuid4, editable=False)
+    phone = models.CharField(max_length=16, unique=True, help_text="E.164.")
+    stopped_at = models.DateTimeField()
+    source = models.CharField(max_length=20, help_text="`reply` when they wrote it, else the carrier that told us.")
+
+    def __str__(self) -> str:
+        return f"opted out at {self.stopped_at}"
+
+
+class InboundText(models.Model):
+    """That a text came in, so that it counts once. What it said is not kept: it may hold a PIN."""
+
+    id = models.UUIDField(primary_key=True, default=uuid4, editable=False)
+    carrier_message_id = models.CharField(max_length=80, unique=True)
+    sender = models.CharField(max_length=16, help_text="E.164.")
+    received_at = models.DateTimeField()
+    handled_at = models.DateTimeField(
+        null=True, blank=True, help_text="Empty: a crash came between; it may come again."
+    )
+    replied = models.BooleanField(default=False)
+
+    class Meta:
+        indexes = [models.Index(fields=["sender", "received_at"], name="inbound_by_sender")]
+
+    def __str__(self) -> str:
+        return f"text received at {self.received_at}"
+
+
+class PushSubscription(models.Model):
+    """A browser or an app that takes pushes for a person or a contact."""
+
+    class Kind(models.TextChoices):
+        """By which service."""
+
+        WEB_PUSH = "webpush", "Web Push"
+        FCM = "fcm", "FCM"
+
+    id = models.UUIDField(primary_key=True, default=uuid4, editable=False)
+    owner_id = models.UUIDField(db_index=True, help_text="The person or the trusted contact.")
+    kind = models.CharField(max_length=10, choices=Kind.choices)
+    endpoint = models.TextField(help_text="The push service's URL, or the FCM token.")
+    endpoint_digest = models.CharField(max_length=64, unique=True, help_text="SHA-256 of the endpoint, hexadecimal.")
+    p256dh = models.CharField(max_length=120, blank=True)
+    auth = models.CharField(max_length=60, blank=True)
+    created_at = models.DateTimeField()
+    refusals = models.PositiveSmallIntegerField(default=0, help_text="In a row, for reasons that may be ours.")
+    disabled_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.kind} subscription"
 
 
 class Notification(models.Model):

@@ -27,7 +27,7 @@ class User(AbstractUser):
 
     id = models.UUIDField(primary_key=True, default=uuid4, editable=False)
     full_name = models.CharField(max_length=80)
-    phone = models.CharField(max_length=16, blank=True, help_text="E.164, such as +919812345678.")
+    phone = models.CharField(max_length=16, blank=True, db_index=True, help_text="E.164, such as +919812345678.")
     language = models.CharField(max_length=2, choices=Language.choices, default=Language.ENGLISH)
     time_zone = models.CharField(max_length=64, default="UTC", help_text="IANA name, such as Asia/Kolkata.")
     grace_minutes = models.PositiveSmallIntegerField(default=0, validators=[MaxValueValidator(MAX_GRACE_MINUTES)])
@@ -152,6 +152,7 @@ class MeetingTimer(models.Model):
     expires_at = models.DateTimeField(help_text="The deadline that the person sees.")
     escalates_at = models.DateTimeField(help_text="The deadline plus the grace; the worker expires on this.")
     check_sent_at = models.DateTimeField(null=True, blank=True)
+    next_prompt_at = models.DateTimeField(null=True, blank=True, help_text="When the next check prompt is due.")
     resolved_at = models.DateTimeField(null=True, blank=True)
     status = models.CharField(max_length=10, choices=TimerStatus.choices, default=TimerStatus.ACTIVE)
     last_fix = models.JSONField(null=True, blank=True, help_text="The newest position, as in Position.")
@@ -169,6 +170,7 @@ class MeetingTimer(models.Model):
             models.Index(fields=["escalates_at", "status"], name="timer_escalates_status"),
             # The worker's look-up: its cost must not grow with the timers of the past.
             models.Index(fields=["escalates_at"], name="timer_live_due", condition=Q(status__in=LIVE_STATUSES)),
+            models.Index(fields=["next_prompt_at"], name="timer_next_prompt", condition=Q(status__in=LIVE_STATUSES)),
         ]
         constraints = [
             models.UniqueConstraint(
@@ -203,3 +205,30 @@ class Position(models.Model):
 
     def __str__(self) -> str:
         return f"position at {self.captured_at}"
+
+
+class FailSafeAlert(models.Model):
+    """An alert that a carrier keeps and sends by itself, should this site be gone when the timer runs out.
+
+    What is wanted and what is known to stand at the carrier are apart: a worker makes the one the other.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid4, editable=False)
+    timer = models.ForeignKey(MeetingTimer, on_delete=models.CASCADE, related_name="fail_safe_alerts")
+    contact_id = models.UUIDField()
+    phone = models.CharField(max_length=16, help_text="E.164.")
+    language = models.CharField(max_length=2)
+    wanted_at = models.DateTimeField(null=True, blank=True, help_text="When it is to go out; empty: never.")
+    scheduled_at = models.DateTimeField(null=True, blank=True, help_text="What stands at the carrier; empty: nothing.")
+    carrier_message_id = models.CharField(max_length=80, blank=True)
+    settled = models.BooleanField(default=False, help_text="What stands at the carrier is what is wanted.")
+    next_try_at = models.DateTimeField()
+    tries = models.PositiveSmallIntegerField(default=0)
+    lease_token = models.UUIDField(null=True, blank=True, editable=False)
+
+    class Meta:
+        indexes = [models.Index(fields=["settled", "next_try_at"], name="fail_safe_unsettled")]
+        constraints = [models.UniqueConstraint(fields=["timer", "contact_id"], name="fail_safe_once")]
+
+    def __str__(self) -> str:
+        return f"fail-safe for {self.wanted_at or 'nothing'}"

@@ -85,6 +85,11 @@ class SosEvent(models.Model):
     alerted_at = models.DateTimeField(
         null=True, blank=True, help_text="When all its deliveries were queued; empty means a crash came between."
     )
+    wave = models.PositiveSmallIntegerField(default=1, help_text="The round of the escalation ladder that was begun.")
+    next_wave_at = models.DateTimeField(null=True, blank=True, help_text="When the next one is due; empty: none is.")
+    nobody_reached_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the ladder ended with nobody reached: a task for the moderators."
+    )
     resolved_at = models.DateTimeField(null=True, blank=True)
     resolution = models.CharField(max_length=20, blank=True, help_text="How the person was known safe: pin or app.")
     all_clear_at = models.DateTimeField(
@@ -99,6 +104,7 @@ class SosEvent(models.Model):
         indexes = [
             models.Index(fields=["status", "alerted_at"], name="incident_status_alerted"),
             models.Index(fields=["status", "all_clear_at"], name="incident_status_all_clear"),
+            models.Index(fields=["status", "next_wave_at"], name="incident_status_next_wave"),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(status__in=SosStatus.values), name="incident_status_known"),
@@ -155,7 +161,10 @@ class AlertedContact(models.Model):
     phone = models.CharField(max_length=16, help_text="E.164.")
     language = models.CharField(max_length=2)
     token = models.CharField(max_length=32, unique=True, help_text="The secret part of the link to the alert page.")
+    opened_at = models.DateTimeField(null=True, blank=True, help_text="When they looked at the alert page.")
     acknowledged_at = models.DateTimeField(null=True, blank=True)
+    declined_at = models.DateTimeField(null=True, blank=True, help_text="When they said that they can't help.")
+    reached_person_at = models.DateTimeField(null=True, blank=True, help_text="When they said they had reached them.")
 
     def __str__(self) -> str:
         return self.name
@@ -168,6 +177,10 @@ class TimelineKind(models.TextChoices):
     JOINED = "joined", "another alarm"
     LOCATION = "location"
     ACKNOWLEDGED = "acknowledged"
+    DECLINED = "declined", "can't help"
+    REACHED = "reached", "reached the person"
+    WAVE = "wave", "alerted again"
+    NOBODY_REACHED = "nobody_reached", "nobody reached"
     RESOLVED = "resolved"
 
 

@@ -13,6 +13,7 @@ ErrorClass = Literal[
     "content",
     "expired",
     "geo",
+    "gone",
     "opt_out",
     "throttled",
     "transient",
@@ -41,11 +42,22 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class OutgoingMessage:
-    """One text message to one number.
+class PushTarget:
+    """A browser (`p256dh` and `auth` are its keys, base64url) or an app: where a push goes."""
 
-    `to` is E.164. `variables` fill a registered template where a carrier sends templates
-    instead of `text`. Number and words stay out of the repr, and so out of logs and tracebacks.
+    kind: str
+    endpoint: str = field(repr=False)
+    p256dh: str = field(default="", repr=False)
+    auth: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingMessage:
+    """One message to one address: a text, what a call says, or a push (its title on the first line).
+
+    `to` is E.164, or for a push the subscription's id, with `target` beside it. `variables` fill a
+    registered template where a carrier sends templates instead of `text`. `reference` is the
+    incident's. Address and words stay out of the repr, and so out of logs and tracebacks.
     """
 
     to: str = field(repr=False)
@@ -54,6 +66,11 @@ class OutgoingMessage:
     variables: tuple[str, ...] = field(repr=False)
     language: str
     attempt_id: UUID
+    channel: str = "sms"
+    link: str = field(default="", repr=False)
+    reference: str = ""
+    incident_id: UUID | None = None
+    target: PushTarget | None = None
 
 
 @dataclass(frozen=True, slots=True)
