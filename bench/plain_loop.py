@@ -12,6 +12,7 @@ from casualmeet import clock
 from notifications import texts
 from notifications.carriers import routing
 from notifications.carriers.base import Outcome, OutgoingMessage
+from notifications.carriers.loop import CarrierLoop
 from notifications.models import Delivery, DeliveryAttempt, DeliveryStatus, Notification, Priority
 from notifications.texts import Kind
 from safety import positions
@@ -26,15 +27,17 @@ LOOK_UP = 50
 def expire_due() -> int:
     """Deal with all due timers; how many there were."""
     done = 0
+    calls = CarrierLoop()
     while batch := list(MeetingTimer.objects.due(clock.now()).select_related("person")[:LOOK_UP]):
         for timer in batch:
             with transaction.atomic():
-                _expire(timer, now=clock.now())
+                _expire(timer, calls, now=clock.now())
         done += len(batch)
+    calls.close()
     return done
 
 
-def _expire(timer: MeetingTimer, *, now: datetime) -> None:
+def _expire(timer: MeetingTimer, calls: CarrierLoop, *, now: datetime) -> None:
     timer.status = TimerStatus.EXPIRED
     timer.resolved_at = now
     timer.save(update_fields=["status", "resolved_at"])
@@ -60,10 +63,10 @@ def _expire(timer: MeetingTimer, *, now: datetime) -> None:
         recipient=timer.person, kind="sos_triggered", title="Your alarm is on", incident_id=incident.pk, created_at=now
     )
     for contact in TrustedContact.objects.filter(person=timer.person, status=TrustedContact.Status.VERIFIED):
-        _alert(contact, incident, now=now)
+        _alert(contact, incident, calls, now=now)
 
 
-def _alert(contact: TrustedContact, incident: SosEvent, *, now: datetime) -> None:
+def _alert(contact: TrustedContact, incident: SosEvent, calls: CarrierLoop, *, now: datetime) -> None:
     token = uuid4().hex
     AlertedContact.objects.create(
         incident=incident,
@@ -91,16 +94,15 @@ def _alert(contact: TrustedContact, incident: SosEvent, *, now: datetime) -> Non
     text = texts.compose(facts, language=contact.language, link=link, now=now)
     attempt = DeliveryAttempt.objects.create(delivery=delivery, number=1, carrier="", text=text, started_at=now)
     carrier = routing.configured()[routing.route(contact.phone)[0]]
-    answer = carrier.send(
-        OutgoingMessage(
-            to=contact.phone,
-            text=text,
-            kind=Kind.MISSED_CHECK_IN,
-            variables=(),
-            language=contact.language,
-            attempt_id=attempt.pk,
-        )
+    message = OutgoingMessage(
+        to=contact.phone,
+        text=text,
+        kind=Kind.MISSED_CHECK_IN,
+        variables=(),
+        language=contact.language,
+        attempt_id=attempt.pk,
     )
+    answer = calls.run(carrier.send(message))
     if answer.outcome is not Outcome.ACCEPTED:
         raise RuntimeError(f"The local carrier answered {answer}.")
     delivery.status = DeliveryStatus.ACCEPTED

@@ -1,8 +1,8 @@
 """How many alerts one dispatcher process sends each second, at carriers of different slowness."""
 
+import asyncio
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -16,6 +16,7 @@ from bench.setup import TITLES, CarrierProcess, database, stop, worker
 from casualmeet import clock
 from notifications.carriers import routing
 from notifications.carriers.base import OutgoingMessage
+from notifications.carriers.loop import CarrierLoop
 from testing.processes import wait_until
 
 DATABASES = ("postgres",)
@@ -103,21 +104,27 @@ def _dispatch(url: str, carrier: CarrierProcess, concurrency: int, sizes: Sizes)
 
 
 def _client_alone(carrier: CarrierProcess, concurrency: int, sizes: Sizes) -> float:
-    """The same calls from as many threads without a database: what Python and its HTTP client allow."""
+    """The same calls without a database: what Python and its HTTP client allow."""
     ended = time.monotonic() + sizes.seconds / 2
 
-    def send(_thread: int) -> int:
+    async def send() -> int:
         sent = 0
         while time.monotonic() < ended:
             number = "+919810000001" if sent % 2 else "+447710000001"
-            routing.configured()[routing.route(number)[0]].send(
+            await routing.configured()[routing.route(number)[0]].send(
                 OutgoingMessage(to=number, text=TEXT, kind="sos", variables=(), language="en", attempt_id=uuid4())
             )
             sent += 1
         return sent
 
-    with override_settings(**carrier.environment()), ThreadPoolExecutor(concurrency) as pool:
-        return sum(pool.map(send, range(concurrency))) / (sizes.seconds / 2)
+    async def all_at_once() -> int:
+        return sum(await asyncio.gather(*(send() for _ in range(concurrency))))
+
+    with override_settings(**carrier.environment()):
+        calls = CarrierLoop()
+        sent = calls.run(all_at_once())
+        calls.close()
+    return sent / (sizes.seconds / 2)
 
 
 def _compare(report: Report, title: str, rates: dict[tuple[int, int], float]) -> None:

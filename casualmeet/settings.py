@@ -219,6 +219,9 @@ FAST2SMS_SENDER_ID = env.str("FAST2SMS_SENDER_ID", default="")
 FAST2SMS_API_BASE_URL = env.str("FAST2SMS_API_BASE_URL", default="https://www.fast2sms.com")
 FAST2SMS_TEMPLATES = env.dict("FAST2SMS_TEMPLATES", default={})
 
+# A stand-in for all carriers, for trying things out; only while DEBUG is on.
+CARRIER_SIMULATOR_URL = env.str("CARRIER_SIMULATOR_URL", default="") if DEBUG else ""
+
 DEMO_PASSWORD = env.str("DEMO_PASSWORD", default="")
 
 LOGGING = {

@@ -1,15 +1,15 @@
 """The dispatcher: takes queued deliveries under a lease, calls the carriers, writes down what they answered.
 
-One thread talks to the database, in batches; the pool's threads only call carriers. So a call never happens inside
-a transaction (P5), and an answer waits in memory while the database is away. Any number of dispatchers share the
-queue: every step is a conditional update.
+One thread talks to the database, in batches; the calls run in an event loop of their own. So a call never happens
+inside a transaction (P5), and an answer waits in memory while the database is away. Any number of dispatchers share
+the queue: every step is a conditional update.
 """
 
+import asyncio
 import logging
 import queue
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,9 +18,12 @@ from django.conf import settings
 from casualmeet import clock
 from casualmeet.db import is_transient
 from notifications import wake
-from notifications.attempts import Job, claim_jobs, finish, recover_leases
+from notifications.answers import finish
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
+from notifications.carriers.loop import CarrierLoop
+from notifications.claims import Job, claim_jobs
+from notifications.recovery import recover_leases
 from ops.worker import run_cycles
 
 logger = logging.getLogger(__name__)
@@ -29,6 +32,9 @@ RECOVERY_SECONDS = 2.0
 GATHER_SECONDS = 0.005
 # One slot in five stays free for an SOS while slow carriers hold the others.
 RESERVED_SHARE = 5
+# Claimed ahead, so that a slot that falls free is filled at once; in shares of the slots.
+AHEAD_SHARE = 4
+NOT_SENT = Answer(Outcome.TRANSIENT, error_class="transient", detail="Not sent: its lease was nearly over.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +46,14 @@ class Counts:
 
 
 class Dispatcher:
-    """Runs cycles in one thread and carrier calls in a pool of `concurrency` threads."""
+    """Runs cycles in the calling thread and up to `concurrency` carrier calls at the same time."""
 
     def __init__(self, *, concurrency: int | None = None) -> None:
         self.concurrency = concurrency or settings.DISPATCH_CONCURRENCY
-        self._pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="carrier")
+        self._calls = CarrierLoop()
+        self._slots = asyncio.Semaphore(self.concurrency)
         self._reserve = self.concurrency // RESERVED_SHARE
+        self._ahead = self.concurrency // AHEAD_SHARE
         self._in_flight = 0
         self._answers: queue.SimpleQueue[tuple[Job, Answer]] = queue.SimpleQueue()
         self._unstored: list[tuple[Job, Answer]] = []
@@ -57,7 +65,7 @@ class Dispatcher:
         return bool(self._in_flight or self._unstored)
 
     def cycle(self, *, claim: bool = True) -> Counts:
-        """Store the answers that came, take over what dead dispatchers left, and fill the free slots of the pool."""
+        """Store the answers that came, take over what dead dispatchers left, and fill the free slots."""
         finished = self._store_answers()
         now = clock.now()
         if now.timestamp() - self._recovered_at > RECOVERY_SECONDS:
@@ -75,29 +83,28 @@ class Dispatcher:
 
     def close(self) -> None:
         """Claim nothing more, wait for the calls that are out, store their answers."""
-        self._pool.shutdown(wait=True)
+        self._calls.close()
         self._store_answers()
 
     def _fill_slots(self, now: datetime) -> int:
         """SOS first, in any free slot; the rest may not take the slots kept free for the next SOS (P8)."""
-        urgent = claim_jobs(self.concurrency - self._in_flight, urgent=True, now=now)
+        most = self.concurrency + self._ahead
+        urgent = claim_jobs(most - self._in_flight, urgent=True, now=now)
         self._submit(urgent)
-        others = claim_jobs(self.concurrency - self._reserve - self._in_flight, urgent=False, now=now)
+        others = claim_jobs(most - self._reserve - self._ahead - self._in_flight, urgent=False, now=now)
         self._submit(others)
         return len(urgent) + len(others)
 
     def _submit(self, jobs: list[Job]) -> None:
-        for job in jobs:
-            self._in_flight += 1
-            self._pool.submit(self._call, job)
+        self._in_flight += len(jobs)
+        if jobs:
+            self._calls.start([self._call(job) for job in jobs])
 
-    def _call(self, job: Job) -> None:
-        try:
-            answer = _call_carrier(job)
-        except Exception as error:
-            # A carrier must not raise; if one does, nobody knows whether the request left.
-            logger.exception("Carrier %s raised", job.attempt.carrier)
-            answer = Answer(outcome=Outcome.UNKNOWN, detail=f"{type(error).__name__} in the carrier's code")
+    async def _call(self, job: Job) -> None:
+        async with self._slots:
+            # Frozen, or kept waiting by slow carriers: by now another dispatcher may have taken it over.
+            late = time.monotonic() > job.start_by
+            answer = NOT_SENT if late else await _call_carrier(job)
         self._answers.put((job, answer))
         wake.work.set()
 
@@ -148,8 +155,13 @@ def _store(answered: list[tuple[Job, Answer]]) -> None:
                 logger.exception("The answer for delivery %s can't be stored", one[0].delivery.pk)
 
 
-def _call_carrier(job: Job) -> Answer:
+async def _call_carrier(job: Job) -> Answer:
     carrier = routing.get(job.attempt.carrier)
     if carrier is None:
         return Answer(outcome=Outcome.PERMANENT, error_class="config", detail="This carrier is not configured here.")
-    return carrier.send(job.message)
+    try:
+        return await carrier.send(job.message)
+    except Exception as error:
+        # A carrier must not raise; if one does, nobody knows whether the request left.
+        logger.exception("Carrier %s raised", job.attempt.carrier)
+        return Answer(outcome=Outcome.UNKNOWN, detail=f"{type(error).__name__} in the carrier's code")

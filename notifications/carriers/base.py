@@ -104,8 +104,8 @@ class Answer:
 class Carrier(Protocol):
     """Something that takes a message off our hands.
 
-    `send` is called from many threads at once. It never raises for anything the network or
-    the carrier does: all of that becomes an `Answer`.
+    `send` runs many times at once in one event loop, which it never blocks. It never raises for
+    anything the network or the carrier does: all of that becomes an `Answer`.
     """
 
     name: str
@@ -113,7 +113,9 @@ class Carrier(Protocol):
     # Sends registered templates and so needs `OutgoingMessage.variables` in place of `text`.
     templated: bool
 
-    def send(self, message: OutgoingMessage) -> Answer: ...
+    async def send(self, message: OutgoingMessage) -> Answer: ...
+
+    async def close(self) -> None: ...
 
 
 def storable(text: str) -> str:

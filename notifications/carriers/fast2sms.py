@@ -8,15 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from requests import PreparedRequest
-from requests.auth import AuthBase
-from requests.utils import check_header_validity
-
 from notifications.carriers.base import Answer, ErrorClass, Outcome, OutgoingMessage, storable
 from notifications.carriers.errors import fast2sms_error, http_error
 from notifications.carriers.transport import (
     CONNECT_TIMEOUT,
-    POOL_SIZE,
     READ_TIMEOUT,
     Reply,
     Transport,
@@ -49,21 +44,20 @@ class Fast2SMSCarrier:
         base_url: str = BASE_URL,
         connect_timeout: float = CONNECT_TIMEOUT,
         read_timeout: float = READ_TIMEOUT,
-        pool_size: int = POOL_SIZE,
     ) -> None:
-        self._key = _Key(api_key)
+        # The bare key: no scheme, and not in the URL, which is logged.
+        self.headers = {"authorization": api_key}
         self._route = route or "q"
         self.templated = self._route == "dlt"
         self._sender_id = sender_id
         self._templates = dict(templates or {})
-        self._transport = Transport(
-            base_url or BASE_URL,
-            connect_timeout=connect_timeout,
-            read_timeout=read_timeout,
-            pool_size=pool_size,
-        )
+        self.transport = Transport(base_url or BASE_URL, connect_timeout=connect_timeout, read_timeout=read_timeout)
 
-    def send(self, message: OutgoingMessage) -> Answer:
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.transport.close()
+
+    async def send(self, message: OutgoingMessage) -> Answer:
         """Post the message. What can't succeed is refused here, without a call."""
         number = _INDIAN_MOBILE.fullmatch(message.to)
         if number is None:
@@ -74,7 +68,7 @@ class Fast2SMSCarrier:
         # One number per request: the request id is then the id of this one message.
         form = {"route": self._route, "numbers": number[1], "flash": "0", **content}
         try:
-            return _classify(self._transport.post(PATH, data=form, auth=self._key))
+            return _classify(await self.transport.request("POST", PATH, data=form, headers=self.headers))
         except TransportError as failure:
             return failure.answer()
 
@@ -93,18 +87,6 @@ class Fast2SMSCarrier:
             return _refusal("config", "route dlt needs FAST2SMS_SENDER_ID")
         values = "|".join(storable(value).replace("|", " ") for value in message.variables)
         return {"sender_id": self._sender_id, "message": template, "variables_values": values}
-
-
-class _Key(AuthBase):
-    """The bare key as the authorization header: no scheme, and not in the URL, which is logged."""
-
-    def __init__(self, api_key: str) -> None:
-        self._api_key = api_key
-
-    def __call__(self, request: PreparedRequest) -> PreparedRequest:
-        check_header_validity(("authorization", self._api_key))  # raises a ValueError
-        request.headers["authorization"] = self._api_key
-        return request
 
 
 def _refusal(error_class: ErrorClass, detail: str) -> Answer:

@@ -10,12 +10,12 @@ from django.core.signals import setting_changed
 from notifications.carriers.base import Carrier
 from notifications.carriers.fast2sms import Fast2SMSCarrier
 from notifications.carriers.simulated import SimulatedCarrier
-from notifications.carriers.transport import POOL_SIZE
 from notifications.carriers.twilio import TwilioCarrier
 
 _INDIA: Final = "+91"
-_ORDER_INDIA: Final = ("fast2sms", "twilio")
-_ORDER_ELSEWHERE: Final = ("twilio",)
+_ORDER_INDIA: Final[tuple[str, ...]] = ("fast2sms", "twilio")
+_ORDER_ELSEWHERE: Final[tuple[str, ...]] = ("twilio",)
+_ORDER_OF_CHANNEL: Final[dict[str, tuple[str, ...]]] = {"voice": ("twilio-voice",), "push": ("webpush", "fcm")}
 
 _lock: Final = threading.Lock()
 _carriers: dict[str, Carrier] | None = None
@@ -39,12 +39,16 @@ def get(name: str) -> Carrier | None:
     return configured().get(name)
 
 
-def route(to: str) -> tuple[str, ...]:
-    """Names of the carriers for the E.164 number `to`, first choice first; empty if none fits."""
+def route(to: str, *, channel: str = "sms") -> tuple[str, ...]:
+    """Names of the carriers for the address `to`, first choice first; empty if none fits.
+
+    A text's or a call's address is an E.164 number; a push goes by the service that its subscription is of.
+    """
     carriers = configured()
     if "simulated" in carriers:
         return ("simulated",)
-    order = _ORDER_INDIA if to.startswith(_INDIA) else _ORDER_ELSEWHERE
+    texts = _ORDER_INDIA if to.startswith(_INDIA) else _ORDER_ELSEWHERE
+    order = texts if channel == "sms" else _ORDER_OF_CHANNEL.get(channel, ())
     return tuple(name for name in order if name in carriers)
 
 
@@ -69,6 +73,12 @@ def problems() -> tuple[str, ...]:
     return tuple(found)
 
 
+async def close() -> None:
+    """Close the connections that the running event loop has to the carriers."""
+    for carrier in configured().values():
+        await carrier.close()
+
+
 def reset() -> None:
     """Forget the carriers, so that the next use builds them from the settings of then."""
     global _carriers
@@ -77,8 +87,6 @@ def reset() -> None:
 
 
 def _build() -> Iterator[Carrier]:
-    # More threads than pooled connections would reconnect for every message.
-    pool_size = max(POOL_SIZE, settings.DISPATCH_CONCURRENCY)
     sender = settings.TWILIO_FROM or settings.TWILIO_MESSAGING_SERVICE_SID
     twilio = bool(settings.TWILIO_ACCOUNT_SID and settings.TWILIO_AUTH_TOKEN and sender)
     if settings.FAST2SMS_API_KEY:
@@ -88,7 +96,6 @@ def _build() -> Iterator[Carrier]:
             sender_id=settings.FAST2SMS_SENDER_ID,
             templates=settings.FAST2SMS_TEMPLATES,
             base_url=settings.FAST2SMS_API_BASE_URL,
-            pool_size=pool_size,
         )
     if twilio:
         yield TwilioCarrier(
@@ -97,14 +104,13 @@ def _build() -> Iterator[Carrier]:
             sender=settings.TWILIO_FROM,
             messaging_service_sid=settings.TWILIO_MESSAGING_SERVICE_SID,
             base_url=settings.TWILIO_API_BASE_URL,
-            pool_size=pool_size,
         )
     if not twilio and not settings.FAST2SMS_API_KEY and not problems():
         yield SimulatedCarrier()
 
 
 def _on_setting_changed(*, setting: str, **_: Any) -> None:
-    if setting.startswith(("TWILIO_", "FAST2SMS_", "DISPATCH_CONCURRENCY")):
+    if setting.startswith(("TWILIO_", "FAST2SMS_")):
         reset()
 
 

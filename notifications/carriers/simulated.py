@@ -10,5 +10,8 @@ class SimulatedCarrier:
     simulated = True
     templated = False
 
-    def send(self, message: OutgoingMessage) -> Answer:
+    async def send(self, message: OutgoingMessage) -> Answer:
         return Answer(Outcome.ACCEPTED, carrier_message_id=f"SIM{message.attempt_id.hex}")
+
+    async def close(self) -> None:
+        """Nothing is open."""

@@ -1,38 +1,39 @@
 """HTTP towards one carrier: pooled, bounded in time and size, and sure about what has left.
 
-What matters to the dispatcher is whether a failed request can have reached the carrier.
-requests does not say: a TLS handshake that times out looks like an answer that timed out. So
-the connections here report whatever fails before the request is written as one kind of error.
+What matters to the dispatcher is whether a failed request can have reached the carrier. So every
+failure is sorted by that: whatever fails before there is a connection (a name, a refusal, a TLS
+handshake) proves that nothing was sent; whatever fails after it leaves the question open.
 """
 
+import asyncio
+import base64
 import json
+import os
+import re
+import ssl
 import time
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
-import requests
-from requests.adapters import HTTPAdapter
-from requests.auth import AuthBase
-from requests.cookies import RequestsCookieJar
-from requests.exceptions import InvalidProxyURL, InvalidSchema, InvalidURL, ProxyError
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
+import aiohttp
+import certifi
 
 from notifications.carriers.base import Answer, ErrorClass, Outcome
 
 CONNECT_TIMEOUT: Final = 3.0
 """Seconds to wait for a connection, per address of the host."""
 
+CONNECT_TRIES: Final = 3
+"""Looking the name up, and all addresses of the host together, may take this many times as long."""
+
 READ_TIMEOUT: Final = 8.0
 """Seconds to wait for the answer to begin, and from there for its body to end."""
-
-POOL_SIZE: Final = 64
-"""Connections kept open. Must exceed the threads that send, or they reconnect each time."""
 
 MAX_IDLE: Final = 45.0
 """Seconds after which an idle connection is replaced rather than trusted.
@@ -45,6 +46,10 @@ MAX_BODY: Final = 65536
 """Bytes of an answer that are read. Real ones have about one thousand."""
 
 _MAX_RETRY_AFTER: Final = 86400.0
+_ORIGIN: Final = re.compile(r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/.*)?")
+
+# No connection, so nothing was sent: looked-up names, refusals, handshakes, proxies, and the time for all that.
+_NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
 
 
 class TransportError(Exception):
@@ -94,12 +99,7 @@ class Reply:
 
 
 class Transport:
-    """Posts forms to one origin. Safe to share between threads.
-
-    One call can last up to `connect_timeout` for each address of the host, plus twice
-    `read_timeout` if the answer trickles in, plus the resolver's time, which the standard
-    library can't bound.
-    """
+    """Requests to one origin. One for the life of a carrier; each event loop gets a session of its own."""
 
     def __init__(
         self,
@@ -107,166 +107,128 @@ class Transport:
         *,
         connect_timeout: float = CONNECT_TIMEOUT,
         read_timeout: float = READ_TIMEOUT,
-        pool_size: int = POOL_SIZE,
     ) -> None:
         self._base_url = base_url.rstrip("/")
-        self._timeout = (connect_timeout, read_timeout)
-        self._session = _session(pool_size)
-        self._environment = _environment(self._session, self._base_url)
+        self._read_timeout = read_timeout
+        self._timeout = aiohttp.ClientTimeout(
+            total=None, connect=CONNECT_TRIES * connect_timeout, sock_connect=connect_timeout, sock_read=read_timeout
+        )
+        self._longest = CONNECT_TRIES * connect_timeout + 2 * read_timeout
+        self._usable = bool(_ORIGIN.fullmatch(self._base_url))
+        self._proxy = _proxy(self._base_url) if self._usable else None
+        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
 
-    def post(
+    async def request(
         self,
+        method: str,
         path: str,
         *,
-        data: Mapping[str, object],
+        data: Mapping[str, object] | None = None,
+        json: object = None,
+        body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        auth: tuple[str, str] | AuthBase | None = None,
+        auth: tuple[str, str] | None = None,
     ) -> Reply:
-        """POST `data` as a form to `path` and return what came back, whatever the status.
+        """What came back for a form (`data`), a JSON value (`json`) or bytes (`body`), whatever the status.
 
-        Raises TransportError if nothing came back.
+        Redirects are not followed. Raises TransportError if nothing came back.
         """
-        request = requests.Request("POST", self._base_url + path, data=data, headers=headers, auth=auth)
+        if not self._usable:
+            raise TransportError(Outcome.PERMANENT, "config", "the base URL is not an http(s) address")
         try:
-            prepared = self._session.prepare_request(request)
-        except ValueError as error:
-            raise _unsendable(error) from error
-        started = time.monotonic()
-        try:
-            response = self._session.send(
-                prepared,
-                stream=True,
-                allow_redirects=False,
-                timeout=self._timeout,
-                **self._environment,
-            )
-        except Exception as error:
+            async with (
+                asyncio.timeout(self._longest),
+                self._session().request(
+                    method,
+                    self._base_url + path,
+                    data=_form(data) if data is not None else body,
+                    json=json,
+                    headers=_checked({**(headers or {}), **_basic(auth)}),
+                    allow_redirects=False,
+                    timeout=self._timeout,
+                    proxy=self._proxy,
+                ) as response,
+            ):
+                content = await _read(response, self._read_timeout)
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # a TimeoutError is an OSError
             raise _failure(error) from error
-        with response:
-            body = _read(response, started + sum(self._timeout))
-        return Reply(
-            response.status_code,
-            cast("Mapping[str, str]", response.headers),
-            body.decode("utf-8", "replace"),
-        )
+        return Reply(response.status, cast("Mapping[str, str]", response.headers), content.decode("utf-8", "replace"))
+
+    async def close(self) -> None:
+        """Close this event loop's connections; the next request opens new ones."""
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
+            await session.close()
+
+    def _session(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        if (session := self._sessions.get(loop)) is None:
+            # The dispatcher limits what is out at the same time; a second limit here would only make it wait unseen.
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=MAX_IDLE, ssl=_certificates())
+            # Carriers' front ends set cookies; one jar for all calls would mix them up.
+            session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+            self._sessions[loop] = session
+        return session
 
 
-class _Connection(HTTPConnection):
-    """A connection that says so when the request never left, and does not grow old."""
-
-    _answered_at: float | None = None
-
-    def connect(self) -> None:
-        try:
-            super().connect()
-        except ConnectTimeoutError:
-            raise  # also NewConnectionError, its subclass
-        except Exception as error:
-            raise NewConnectionError(self, f"{type(error).__name__}: {error}") from error
-
-    def getresponse(self) -> Any:
-        response = super().getresponse()
-        self._answered_at = time.monotonic()
-        return response
-
-    @property
-    def is_connected(self) -> bool:
-        # The pool asks this before it reuses a connection.
-        if self._answered_at is not None and time.monotonic() - self._answered_at > MAX_IDLE:
-            return False
-        return super().is_connected
+def _certificates() -> ssl.SSLContext:
+    """Whom to trust: REQUESTS_CA_BUNDLE or SSL_CERT_FILE where the operator set one, else Mozilla's list."""
+    named = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("SSL_CERT_FILE")
+    return ssl.create_default_context(cafile=named or certifi.where())
 
 
-class _TLSConnection(_Connection, HTTPSConnection):
-    """The same over TLS; the handshake belongs to connecting."""
-
-
-class _Pool(HTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _TLSPool(HTTPSConnectionPool):
-    ConnectionCls = _TLSConnection
-
-
-class _Adapter(HTTPAdapter):
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        super().init_poolmanager(*args, **kwargs)
-        self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
-
-
-class _NoCookies(RequestsCookieJar):
-    """Carriers' front ends set cookies; one jar shared by all threads would mix them up."""
-
-    def extract_cookies(self, *_: Any, **__: Any) -> None:
+def _proxy(url: str) -> str | None:
+    """The proxy of the environment for this origin, read once."""
+    parts = urlsplit(url)
+    if not parts.hostname or urllib.request.proxy_bypass(parts.hostname):
         return None
+    return urllib.request.getproxies().get(parts.scheme)
 
 
-def _session(pool_size: int) -> requests.Session:
-    session = requests.Session()
-    session.cookies = _NoCookies()
-    adapter = _Adapter(pool_maxsize=pool_size, max_retries=0)
-    session.mount("https://", adapter)
-    session.mount("http://", adapter)
-    return session
+def _form(data: Mapping[str, object]) -> dict[str, str]:
+    return {name: str(value) for name, value in data.items()}
 
 
-def _environment(session: requests.Session, url: str) -> dict[str, Any]:
-    """Proxies and CA bundle for `url`, read once; after that the session ignores its surroundings.
-
-    requests would look them up for each call, and would let an entry in a .netrc file take the
-    place of the carrier's key.
-    """
-    try:
-        found = dict(session.merge_environment_settings(url, {}, None, None, None))
-    except ValueError:  # not a URL: the first post says so
-        found = {"proxies": {}, "verify": True, "cert": None}
-    found.pop("stream", None)
-    session.trust_env = False
-    return found
+def _basic(auth: tuple[str, str] | None) -> dict[str, str]:
+    if auth is None:
+        return {}
+    return {"Authorization": "Basic " + base64.b64encode(":".join(auth).encode("latin-1")).decode()}
 
 
-def _read(response: requests.Response, deadline: float) -> bytes:
-    """The body, or the part of it that came before an error, the deadline or the size limit.
+def _checked(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """A key with a line break in it, or with letters no header can carry, is a mistake in the settings."""
+    for value in headers.values():
+        if not value.isascii() or not value.isprintable() or value != value.strip():
+            raise ValueError("a header that can't be sent")
+    return headers
+
+
+async def _read(response: aiohttp.ClientResponse, seconds: float) -> bytes:
+    """The body, or the part of it that came before an error, the time or the size limit.
 
     A part is enough: the status has arrived, and a 2xx whose body does not parse is judged as
     an answer that was lost.
     """
-    body = bytearray()
+    content = bytearray()
     try:
-        while len(body) < MAX_BODY and (part := response.raw.read1(8192, decode_content=True)):
-            body += part
-            if time.monotonic() > deadline:
-                break
-    except (HTTPError, OSError):
+        async with asyncio.timeout(seconds):
+            while len(content) < MAX_BODY and (part := await response.content.read(8192)):
+                content += part
+    except (aiohttp.ClientError, OSError):
         pass
-    return bytes(body[:MAX_BODY])
+    return bytes(content[:MAX_BODY])
 
 
 def _failure(error: Exception) -> TransportError:
-    if isinstance(error, InvalidURL | InvalidSchema | InvalidProxyURL | UnicodeError):
-        return _unsendable(error)
+    """The failure, sorted by whether the request can have left."""
     detail = type(error).__name__
-    if isinstance(error, requests.RequestException):
-        detail += f": {error}"  # others may quote what they choked on, such as a header
-    if _never_left(error):
-        return TransportError(Outcome.TRANSIENT, "transient", detail)
+    if isinstance(error, _NEVER_LEFT):
+        return TransportError(Outcome.TRANSIENT, "transient", f"{detail}: {error}")
+    if isinstance(error, ValueError):
+        # Built from settings that can't be. Their values, such as a key with a line break in it, are part of the
+        # error's text, so only its name is kept.
+        return TransportError(Outcome.PERMANENT, "config", f"request can't be built: {detail}")
     return TransportError(Outcome.UNKNOWN, "", detail)
-
-
-def _never_left(error: Exception) -> bool:
-    # ProxyError is only raised while there is no connection to the proxy yet.
-    if isinstance(error, requests.ConnectTimeout | ProxyError):
-        return True
-    cause = error.args[0] if error.args else None
-    return isinstance(getattr(cause, "reason", None), ConnectTimeoutError)
-
-
-def _unsendable(error: Exception) -> TransportError:
-    """The request could not be built from the settings. Their values, such as a key with a line
-    break in it, are part of the error's text, so only its name is kept.
-    """
-    return TransportError(Outcome.PERMANENT, "config", f"request can't be built: {type(error).__name__}")
 
 
 def _timestamp(value: str) -> float | None:

@@ -5,8 +5,14 @@ Twilio docs, "Messages resource" and "Error and Warning Dictionary".
 
 import logging
 import re
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
+from uuid import UUID
 
+from django.conf import settings
+from twilio.base import values
 from twilio.http import HttpClient
 from twilio.http.response import Response
 from twilio.rest import Client
@@ -15,7 +21,6 @@ from notifications.carriers.base import Answer, ErrorClass, Outcome, OutgoingMes
 from notifications.carriers.errors import http_error, twilio_error
 from notifications.carriers.transport import (
     CONNECT_TIMEOUT,
-    POOL_SIZE,
     READ_TIMEOUT,
     Reply,
     Transport,
@@ -32,7 +37,7 @@ Twilio's default is ten hours. An alert that is an hour late still helps and say
 happened; a later one frightens people about an evening that is long over.
 """
 
-_MESSAGE_SID: Final = re.compile(r"(?:SM|MM)[0-9a-fA-F]{32}")
+_MESSAGE_SID: Final = re.compile(r"(?:SM|MM|CA)[0-9a-fA-F]{32}")
 _NOT_SENT: Final = frozenset({"failed", "undelivered", "canceled"})
 _log: Final = logging.getLogger(__name__)
 
@@ -58,54 +63,39 @@ class TwilioCarrier:
         base_url: str = BASE_URL,
         connect_timeout: float = CONNECT_TIMEOUT,
         read_timeout: float = READ_TIMEOUT,
-        pool_size: int = POOL_SIZE,
     ) -> None:
-        self._credentials = (account_sid, auth_token)
         self._sender = {"messaging_service_sid": messaging_service_sid} if messaging_service_sid else {"from_": sender}
-        self._transport = Transport(
-            base_url or BASE_URL,
-            connect_timeout=connect_timeout,
-            read_timeout=read_timeout,
-            pool_size=pool_size,
-        )
+        self.transport = Transport(base_url or BASE_URL, connect_timeout=connect_timeout, read_timeout=read_timeout)
+        self.client = Client(account_sid, auth_token, http_client=Exchange(self.transport))
 
-    def send(self, message: OutgoingMessage) -> Answer:
+    async def send(self, message: OutgoingMessage) -> Answer:
         """Create the message at Twilio. There is no idempotency key: an UNKNOWN may be out."""
-        # A client per call is cheap (about 70 µs) and gives each call a place of its own for
-        # what came back: the library keeps neither the body of a success nor that of garbage.
-        exchange = _Exchange(self._transport)
-        try:
-            client = Client(*self._credentials, http_client=exchange)
-            client.messages.create(
+        return await exchange(
+            lambda: self.client.messages.create_async(
                 to=message.to,
                 body=storable(message.text),
                 validity_period=VALIDITY_PERIOD,
+                status_callback=status_callback(message.attempt_id) or values.unset,
                 **self._sender,
             )
-        except TransportError as failure:
-            return failure.answer()
-        except Exception as error:  # noqa: BLE001
-            # The library raises for refusals, and all sorts of errors for answers that are
-            # not what it expects: what came back is judged below. Without an answer this is
-            # the library refusing to ask, so another carrier may still get the word out.
-            if exchange.reply is None:
-                detail = f"the Twilio client sent nothing: {type(error).__name__}"
-                _log.error(detail)  # without the traceback: its text may quote the number
-                return Answer(Outcome.PERMANENT, error_class="config", detail=detail)
-        if exchange.reply is None:
-            raise AssertionError("the Twilio client returned without a call")
-        return _classify(exchange.reply)
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.transport.close()
 
 
-class _Exchange(HttpClient):
-    """The HTTP client of one call: posts through the shared transport, keeps what came back."""
+_replies: Final[ContextVar[list[Reply]]] = ContextVar("replies")
+
+
+class Exchange(HttpClient):
+    """The official client's way to the network: our transport, which keeps what came back for `exchange`."""
 
     def __init__(self, transport: Transport) -> None:
-        super().__init__(_log, is_async=False)
+        super().__init__(_log, is_async=True)
         self._transport = transport
-        self.reply: Reply | None = None
 
-    def request(
+    async def request(
         self,
         method: str,
         url: str,
@@ -116,14 +106,45 @@ class _Exchange(HttpClient):
         auth: tuple[str, str] | None = None,
         **_: object,
     ) -> Response:
-        if method != "POST" or params:
-            raise NotImplementedError(f"{method} is not needed to send a message")
-        reply = self._transport.post(path_of(url), data=data or {}, headers=headers, auth=auth)
-        self.reply = reply
+        query = f"?{urlencode(params)}" if params else ""
+        reply = await self._transport.request(method, path_of(url) + query, data=data or {}, headers=headers, auth=auth)
+        _replies.get().append(reply)
         return Response(reply.status, reply.text, reply.headers)
 
 
-def _classify(reply: Reply) -> Answer:
+async def exchange(call: Callable[[], Awaitable[object]], judge: Callable[[Reply], Answer] | None = None) -> Answer:
+    """The verdict on one call of the official client, by what came back on the wire.
+
+    The library keeps neither the body of a success nor that of garbage, raises for refusals, and all sorts of errors
+    for answers that are not what it expects. Without an answer this is the library refusing to ask, so another
+    carrier may still get the word out.
+    """
+    replies: list[Reply] = []
+    _replies.set(replies)
+    try:
+        await call()
+    except TransportError as failure:
+        return failure.answer()
+    except Exception as error:  # noqa: BLE001
+        if not replies:
+            detail = f"the Twilio client sent nothing: {type(error).__name__}"
+            _log.error(detail)  # without the traceback: its text may quote the number
+            return Answer(Outcome.PERMANENT, error_class="config", detail=detail)
+    if not replies:
+        raise AssertionError("the Twilio client returned without a call")
+    return (judge or classify)(replies[-1])
+
+
+def status_callback(attempt_id: UUID) -> str:
+    """Where Twilio reports what became of an attempt; "" where it could not reach us."""
+    public = urlsplit(settings.PUBLIC_BASE_URL)
+    if public.hostname in {"localhost", "127.0.0.1", "::1"} and not settings.CARRIER_SIMULATOR_URL:
+        return ""
+    return f"{settings.PUBLIC_BASE_URL}/hooks/twilio/status/{attempt_id}"
+
+
+def classify(reply: Reply) -> Answer:
+    """An answer to the creation of a message or a call."""
     fields = reply.fields()
     outcome, error_class, sid, code = _verdict(reply.status, fields)
     return Answer(

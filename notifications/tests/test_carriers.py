@@ -1,5 +1,6 @@
 """The carriers against a real HTTP server: every answer, and every way to get none."""
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -23,11 +24,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from twilio.rest.api.v2010.account.message import MessageList
 
 from notifications.carriers import routing, transport
 from notifications.carriers.base import Answer, Carrier, Outcome, OutgoingMessage
 from notifications.carriers.errors import FAST2SMS_ERRORS, TWILIO_ERRORS, http_error
 from notifications.carriers.fast2sms import Fast2SMSCarrier
+from notifications.carriers.loop import CarrierLoop
 from notifications.carriers.simulated import SimulatedCarrier
 from notifications.carriers.twilio import VALIDITY_PERIOD, TwilioCarrier
 from testing.carrier import ACCOUNT_SID, API_KEY, AUTH_TOKEN, FOREVER, LocalCarrier, Reply
@@ -38,6 +41,48 @@ SENDER = "+15005550006"
 SID = "SM" + "a1" * 16
 
 BOTH = pytest.mark.parametrize("name", ["twilio", "fast2sms"])
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[CarrierLoop]:
+    loop = CarrierLoop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture(autouse=True)
+def _this_loop(loop: CarrierLoop) -> Iterator[None]:
+    global LOOP
+    LOOP = loop
+    yield
+    for carrier in BUILT:
+        loop.run(carrier.close())
+    BUILT.clear()
+
+
+LOOP: CarrierLoop
+BUILT: list[Carrier] = []
+
+
+def send(carrier: Carrier, message: OutgoingMessage) -> Answer:
+    """One call, in the loop that all of them share."""
+    BUILT.append(carrier)
+    return LOOP.run(carrier.send(message))
+
+
+def send_all(carrier: Carrier, messages: list[OutgoingMessage], *, at_once: int) -> list[Answer]:
+    """All of them, so many at the same time."""
+    slots = asyncio.Semaphore(at_once)
+    BUILT.append(carrier)
+
+    async def one(message: OutgoingMessage) -> Answer:
+        async with slots:
+            return await carrier.send(message)
+
+    async def every() -> list[Answer]:
+        return await asyncio.gather(*map(one, messages))
+
+    return LOOP.run(every())
 
 
 @pytest.fixture
@@ -70,14 +115,14 @@ def build(name: str, url: str, **more: Any) -> Carrier:
 
 def answer_to(local: LocalCarrier, name: str, reply: Reply, **more: Any) -> Answer:
     local.script(INDIA, reply)
-    return build(name, local.url, **more).send(message())
+    return send(build(name, local.url, **more), message())
 
 
 # What goes over the wire
 
 
 def test_twilio_request(local: LocalCarrier) -> None:
-    answer = twilio(local.url).send(message(BRITAIN))
+    answer = send(twilio(local.url), message(BRITAIN))
     [entry] = local.journal()
     assert entry.fields == {
         "To": BRITAIN,
@@ -97,7 +142,7 @@ def test_twilio_request(local: LocalCarrier) -> None:
 
 def test_twilio_messaging_service_wins_over_the_number(local: LocalCarrier) -> None:
     service = "MG" + "0" * 32
-    answer = twilio(local.url, messaging_service_sid=service).send(message())
+    answer = send(twilio(local.url, messaging_service_sid=service), message())
     [entry] = local.journal()
     assert entry.fields["MessagingServiceSid"] == service
     assert "From" not in entry.fields
@@ -106,7 +151,7 @@ def test_twilio_messaging_service_wins_over_the_number(local: LocalCarrier) -> N
 
 
 def test_twilio_base_url_may_have_a_path(local: LocalCarrier) -> None:
-    answer = twilio(f"{local.url}/proxy/").send(message())
+    answer = send(twilio(f"{local.url}/proxy/"), message())
     assert (answer.outcome, answer.http_status) == (Outcome.PERMANENT, 404)
     assert local.journal() == []
 
@@ -116,12 +161,12 @@ def test_twilio_region_of_the_environment_does_not_redirect(
 ) -> None:
     monkeypatch.setenv("TWILIO_REGION", "ie1")
     monkeypatch.setenv("TWILIO_EDGE", "dublin")
-    assert twilio(local.url).send(message()).outcome is Outcome.ACCEPTED
+    assert send(twilio(local.url), message()).outcome is Outcome.ACCEPTED
 
 
 @pytest.mark.parametrize(("text", "language"), [("SOS at 28.61390,77.20900", "english"), ("मदद चाहिए", "unicode")])
 def test_fast2sms_quick_request(local: LocalCarrier, text: str, language: str) -> None:
-    answer = fast2sms(local.url).send(message(text=text))
+    answer = send(fast2sms(local.url), message(text=text))
     [entry] = local.journal()
     assert entry.fields == {
         "route": "q",
@@ -146,7 +191,7 @@ def test_fast2sms_template_request(local: LocalCarrier, language: str, template:
         templates={"sos": "1001", "sos:hi": "1002"},
     )
     variables = ("Priya | Sharma", "21:20 IST")
-    answer = carrier.send(message(language=language, variables=variables))
+    answer = send(carrier, message(language=language, variables=variables))
     [entry] = local.journal()
     assert entry.fields == {
         "route": "dlt",
@@ -175,7 +220,7 @@ def test_fast2sms_template_request(local: LocalCarrier, language: str, template:
 def test_fast2sms_refuses_without_a_call(
     local: LocalCarrier, options: dict[str, Any], to: str, error_class: str
 ) -> None:
-    answer = fast2sms(local.url, **options).send(message(to))
+    answer = send(fast2sms(local.url, **options), message(to))
     assert (answer.outcome, answer.error_class) == (Outcome.PERMANENT, error_class)
     assert answer.detail
     assert local.connections == 0
@@ -183,7 +228,7 @@ def test_fast2sms_refuses_without_a_call(
 
 @BOTH
 def test_half_a_surrogate_pair_does_not_stop_the_message(local: LocalCarrier, name: str) -> None:
-    assert build(name, local.url).send(message(text="SOS \ud83d")).outcome is Outcome.ACCEPTED
+    assert send(build(name, local.url), message(text="SOS \ud83d")).outcome is Outcome.ACCEPTED
     assert local.accepted()[0].body == "SOS ?"
 
 
@@ -193,14 +238,14 @@ def test_fast2sms_key_is_not_replaced_by_a_netrc_entry(
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login someone password else\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    fast2sms(local.url).send(message())
+    send(fast2sms(local.url), message())
     assert local.journal()[0].headers["authorization"] == API_KEY
 
 
 def test_simulated_accepts_everything_and_names_the_attempt() -> None:
     carrier: Carrier = SimulatedCarrier()
     sent = message(BRITAIN)
-    assert carrier.send(sent) == Answer(Outcome.ACCEPTED, carrier_message_id=f"SIM{sent.attempt_id.hex}")
+    assert send(carrier, sent) == Answer(Outcome.ACCEPTED, carrier_message_id=f"SIM{sent.attempt_id.hex}")
     assert carrier.simulated
 
 
@@ -398,7 +443,7 @@ def test_garbage_is_classified_and_kept(local: LocalCarrier, name: str, body: st
     carrier = build(name, local.url)
     for status, outcome in WITHOUT_A_READABLE_BODY.items():
         local.script(INDIA, Reply(status=status, body=body))
-        answer = carrier.send(message())
+        answer = send(carrier, message())
         assert answer.outcome is not Outcome.ACCEPTED
         if "code" not in str(body):  # an error in the carrier's own form may say more
             assert answer.outcome is outcome
@@ -468,7 +513,7 @@ def test_strange_texts_in_an_answer_can_be_stored(local: LocalCarrier, name: str
 def test_refused_connection_is_transient(name: str) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # held, but nobody listens
-        answer = build(name, f"http://127.0.0.1:{held.getsockname()[1]}").send(message())
+        answer = send(build(name, f"http://127.0.0.1:{held.getsockname()[1]}"), message())
     assert (answer.outcome, answer.error_class) == (Outcome.TRANSIENT, "transient")
     assert answer.http_status is None
 
@@ -477,15 +522,15 @@ def test_refused_connection_is_transient(name: str) -> None:
 def test_unresolvable_name_is_transient(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(variable, raising=False)
-    answer = build(name, "http://carrier.invalid").send(message())
+    answer = send(build(name, "http://carrier.invalid"), message())
     assert answer.outcome is Outcome.TRANSIENT
-    assert "resolve" in answer.detail
+    assert "DNS" in answer.detail
 
 
 @BOTH
 def test_connect_timeout_is_transient(name: str) -> None:
     with full_listener() as url:
-        answer = build(name, url, connect_timeout=0.3).send(message())
+        answer = send(build(name, url, connect_timeout=0.3), message())
     assert answer.outcome is Outcome.TRANSIENT
     assert "Timeout" in answer.detail
 
@@ -508,7 +553,7 @@ def full_listener() -> Iterator[str]:
 def test_failed_tls_handshake_is_transient(name: str, greeting: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as threads:
         url = f"https://127.0.0.1:{server.getsockname()[1]}"
-        answering = threads.submit(build(name, url).send, message())
+        answering = threads.submit(send, build(name, url), message())
         connection, _ = server.accept()
         with connection:
             connection.recv(65536)
@@ -521,7 +566,7 @@ def test_failed_tls_handshake_is_transient(name: str, greeting: bytes) -> None:
 def test_tls_handshake_that_hangs_is_transient(name: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}"
-        answer = build(name, url, connect_timeout=0.3).send(message())
+        answer = send(build(name, url, connect_timeout=0.3), message())
     assert answer.outcome is Outcome.TRANSIENT
 
 
@@ -564,7 +609,7 @@ def test_tls_connection_is_verified_and_reused(
 ) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate[0]))
     carrier = build(name, tls_url(local, certificate))
-    assert [carrier.send(message()).outcome for _ in range(3)] == [Outcome.ACCEPTED] * 3
+    assert [send(carrier, message()).outcome for _ in range(3)] == [Outcome.ACCEPTED] * 3
     assert local.connections == 1
 
 
@@ -572,7 +617,7 @@ def test_tls_connection_is_verified_and_reused(
 def test_certificate_nobody_vouches_for_is_refused_before_anything_is_sent(
     local: LocalCarrier, name: str, certificate: tuple[Path, Path]
 ) -> None:
-    answer = build(name, tls_url(local, certificate)).send(message())
+    answer = send(build(name, tls_url(local, certificate)), message())
     assert (answer.outcome, answer.error_class) == (Outcome.TRANSIENT, "transient")
     assert "CERTIFICATE_VERIFY_FAILED" in answer.detail
     assert local.journal() == []
@@ -581,7 +626,7 @@ def test_certificate_nobody_vouches_for_is_refused_before_anything_is_sent(
 @BOTH
 @pytest.mark.parametrize("url", ["nonsense", "http://", "ftp://127.0.0.1", "http://[", "http://*"])
 def test_unusable_base_url_is_a_config_error(name: str, url: str) -> None:
-    answer = build(name, url).send(message())
+    answer = send(build(name, url), message())
     assert (answer.outcome, answer.error_class) == (Outcome.PERMANENT, "config")
 
 
@@ -601,18 +646,18 @@ def test_unusable_credential_is_a_config_error_that_does_not_show_it(
         if name == "twilio"
         else Fast2SMSCarrier(secret, base_url=local.url)
     )
-    answer = carrier.send(message())
+    answer = send(carrier, message())
     assert (answer.outcome, answer.error_class) == (Outcome.PERMANENT, "config")
     assert secret[:3] not in answer.detail
     assert local.journal() == []
 
 
 def test_error_inside_the_twilio_client_is_a_config_error(local: LocalCarrier, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: object, **kwargs: object) -> None:
+    async def broken(*args: object, **kwargs: object) -> None:
         raise ValueError(INDIA)
 
-    monkeypatch.setattr("notifications.carriers.twilio.Client", broken)
-    answer = twilio(local.url).send(message())
+    monkeypatch.setattr(MessageList, "create_async", broken)
+    answer = send(twilio(local.url), message())
     assert (answer.outcome, answer.error_class) == (Outcome.PERMANENT, "config")
     assert INDIA not in answer.detail
 
@@ -654,26 +699,24 @@ def test_retry_after_date_without_a_date_header_uses_the_local_clock(local: Loca
 
 
 @BOTH
-def test_connections_are_reused_by_more_threads_than_the_default_pool_holds(local: LocalCarrier, name: str) -> None:
+def test_connections_are_reused(local: LocalCarrier, name: str) -> None:
     local.latency = 0.02
     carrier = build(name, local.url)
-    with ThreadPoolExecutor(40) as threads:
-        answers = list(threads.map(carrier.send, [message() for _ in range(400)]))
+    answers = send_all(carrier, [message() for _ in range(400)], at_once=40)
     assert {answer.outcome for answer in answers} == {Outcome.ACCEPTED}
     assert len({answer.carrier_message_id for answer in answers}) == 400
     assert local.connections <= 40
 
 
 @BOTH
-def test_answers_do_not_get_mixed_up_between_threads(local: LocalCarrier, name: str) -> None:
+def test_answers_do_not_get_mixed_up(local: LocalCarrier, name: str) -> None:
     numbers = [f"+9198000{n:05}" for n in range(60)]
     for number in numbers[::3]:
         local.script(number, Reply.refuse(429))
     for number in numbers[1::3]:
         local.script(number, Reply.reset(accepted=True))
     carrier = build(name, local.url)
-    with ThreadPoolExecutor(25) as threads:
-        answers = list(threads.map(carrier.send, [message(number) for number in numbers]))
+    answers = send_all(carrier, [message(number) for number in numbers], at_once=25)
     expected = [Outcome.TRANSIENT, Outcome.UNKNOWN, Outcome.ACCEPTED] * 20
     assert [answer.outcome for answer in answers] == expected
     ids = {entry.to: entry.message_id for entry in local.accepted()}
@@ -685,9 +728,9 @@ def test_answers_do_not_get_mixed_up_between_threads(local: LocalCarrier, name: 
 def test_connection_is_replaced_when_the_carrier_closed_it(name: str) -> None:
     with LocalCarrier() as first:
         carrier = build(name, first.url)
-        assert carrier.send(message()).outcome is Outcome.ACCEPTED
+        assert send(carrier, message()).outcome is Outcome.ACCEPTED
     with LocalCarrier(port=first.port) as second:
-        assert carrier.send(message()).outcome is Outcome.ACCEPTED
+        assert send(carrier, message()).outcome is Outcome.ACCEPTED
         assert second.connections == 1
 
 
@@ -695,12 +738,13 @@ def test_connection_is_replaced_when_the_carrier_closed_it(name: str) -> None:
 def test_connection_that_idled_too_long_is_replaced(
     local: LocalCarrier, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(transport, "MAX_IDLE", 0.5)
     carrier = build(name, local.url)
-    carrier.send(message())
-    carrier.send(message())
+    send(carrier, message())
+    send(carrier, message())
     assert local.connections == 1
-    monkeypatch.setattr(transport, "MAX_IDLE", 0.0)
-    assert carrier.send(message()).outcome is Outcome.ACCEPTED
+    time.sleep(0.6)
+    assert send(carrier, message()).outcome is Outcome.ACCEPTED
     assert local.connections == 2
 
 
@@ -709,8 +753,8 @@ def test_cookies_are_not_kept(local: LocalCarrier, name: str) -> None:
     cookie = {"Set-Cookie": "__cf_bm=abc; Path=/"}
     carrier = build(name, local.url)
     local.script(INDIA, Reply.accept(headers=cookie))
-    carrier.send(message())
-    carrier.send(message())
+    send(carrier, message())
+    send(carrier, message())
     assert all("cookie" not in entry.headers for entry in local.journal())
 
 
@@ -783,7 +827,7 @@ def test_configured_carriers_send_to_the_configured_places(unconfigured: Any, lo
     for name in routing.route(INDIA):
         carrier = routing.get(name)
         assert carrier is not None
-        assert carrier.send(message()).outcome is Outcome.ACCEPTED
+        assert send(carrier, message()).outcome is Outcome.ACCEPTED
     assert [entry.carrier for entry in local.accepted()] == ["fast2sms", "twilio"]
 
 
@@ -795,9 +839,9 @@ def test_scripts_are_used_up_most_specific_first(local: LocalCarrier) -> None:
     local.script(INDIA, Reply.refuse(429, times=2))
     local.script(None, Reply.refuse(400, times=FOREVER), carrier="twilio")
     carrier = twilio(local.url)
-    statuses = [carrier.send(message()).http_status for _ in range(5)]
+    statuses = [send(carrier, message()).http_status for _ in range(5)]
     assert statuses == [503, 429, 429, 400, 400]
-    assert fast2sms(local.url).send(message()).outcome is Outcome.ACCEPTED
+    assert send(fast2sms(local.url), message()).outcome is Outcome.ACCEPTED
 
 
 @pytest.mark.parametrize(
@@ -805,7 +849,7 @@ def test_scripts_are_used_up_most_specific_first(local: LocalCarrier) -> None:
     [(message("+44"), "21211"), (message(text=""), "21602"), (message(text="x" * 1601), "21617")],
 )
 def test_local_twilio_refuses_what_twilio_would(local: LocalCarrier, sent: OutgoingMessage, code: str) -> None:
-    assert twilio(local.url).send(sent).error_code == code
+    assert send(twilio(local.url), sent).error_code == code
 
 
 def test_local_carriers_ask_for_credentials(local: LocalCarrier) -> None:
@@ -827,8 +871,8 @@ def test_local_carrier_as_a_process(tmp_path: Any) -> None:
         assert requests.post(f"{url}/script", json=script, timeout=5).status_code == 200
         assert requests.post(f"{url}/script", json={"to": 1}, timeout=5).status_code == 400
         carrier = twilio(url)
-        assert carrier.send(message()).outcome is Outcome.TRANSIENT
-        assert carrier.send(message()).outcome is Outcome.ACCEPTED
+        assert send(carrier, message()).outcome is Outcome.TRANSIENT
+        assert send(carrier, message()).outcome is Outcome.ACCEPTED
         shown = requests.get(f"{url}/journal", timeout=5).json()["messages"]
         assert [entry["accepted"] for entry in shown] == [False, True]
         assert requests.delete(f"{url}/journal", timeout=5).status_code == 200
@@ -840,7 +884,7 @@ def test_local_carrier_as_a_process(tmp_path: Any) -> None:
 
 def test_local_carrier_waits_for_messages(local: LocalCarrier) -> None:
     with ThreadPoolExecutor(1) as threads:
-        threads.submit(twilio(local.url).send, message())
+        threads.submit(send, twilio(local.url), message())
         assert len(local.wait_for(1)) == 1
     with pytest.raises(TimeoutError, match="1 of 2"):
         local.wait_for(2, timeout=0.01)

@@ -1,9 +1,11 @@
 """The dispatcher against a local carrier that misbehaves the way carriers do (P5 to P8, P13, P14)."""
 
+import asyncio
 import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,12 +17,12 @@ from django.db.utils import DataError, OperationalError
 
 from casualmeet import clock
 from casualmeet.db import is_transient
-from notifications import attempts, dispatch, outbox, retrying, wake
-from notifications.attempts import LEASE
+from notifications import answers, claims, dispatch, outbox, recovery, retrying, wake
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome, OutgoingMessage
 from notifications.carriers.fast2sms import Fast2SMSCarrier
 from notifications.carriers.twilio import TwilioCarrier
+from notifications.claims import LEASE
 from notifications.dispatch import Dispatcher
 from notifications.models import Delivery, DeliveryAttempt, Priority
 from notifications.texts import AlertFacts, Kind
@@ -36,6 +38,7 @@ pytestmark = pytest.mark.django_db
 
 BRITISH = "+447700900123"
 INDIAN = "+919988700001"
+THREADS = ThreadPoolExecutor(40)
 
 
 @pytest.fixture(autouse=True)
@@ -83,8 +86,12 @@ class StubCarrier:
     def __init__(self, on_send: Callable[[OutgoingMessage], Answer]) -> None:
         self.on_send = on_send
 
-    def send(self, message: OutgoingMessage) -> Answer:
-        return self.on_send(message)
+    async def send(self, message: OutgoingMessage) -> Answer:
+        # In a thread, since what the tests do there may wait.
+        return await asyncio.get_running_loop().run_in_executor(THREADS, self.on_send, message)
+
+    async def close(self) -> None:
+        pass
 
 
 def configure(settings: Any, server: LocalCarrier, **which: bool) -> None:
@@ -235,9 +242,9 @@ class TestP6DeadDispatchers:
         """A dispatcher that claims what is due, and dies before its calls."""
         with monkeypatch.context() as patch:
             dispatcher = Dispatcher(concurrency=8)
-            patch.setattr(dispatcher._pool, "submit", lambda *_: None)
+            patch.setattr(dispatcher, "_submit", lambda *_: None)
             dispatcher.cycle()
-            dispatcher._pool.shutdown()
+            dispatcher._calls.close()
 
     def test_p6_a_lease_that_ran_out_is_taken_over_and_the_text_says_that_it_may_be_a_repeat(
         self, carrier: LocalCarrier, at: Hands, monkeypatch: pytest.MonkeyPatch
@@ -286,9 +293,10 @@ class TestP6DeadDispatchers:
     def test_an_answer_that_comes_after_the_take_over_is_kept_as_history_only(
         self, carrier: LocalCarrier, at: Hands, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        release = threading.Event()
+        called, release = threading.Event(), threading.Event()
 
         def slow(_message: OutgoingMessage) -> Answer:
+            called.set()
             release.wait(10)
             return Answer(Outcome.TRANSIENT, error_class="transient")
 
@@ -296,6 +304,7 @@ class TestP6DeadDispatchers:
         row = make()
         frozen = Dispatcher(concurrency=1)
         frozen.cycle()
+        assert called.wait(10)
         at.forward(LEASE.total_seconds() + 1)
         routing.reset()
         drain()
@@ -321,7 +330,7 @@ class TestP6DeadDispatchers:
         frozen = Dispatcher(concurrency=1)
         frozen.cycle()
         at.forward(LEASE.total_seconds() + 1)
-        attempts.recover_leases(at.now())
+        recovery.recover_leases(at.now())
         release.set()
         frozen.close()
         routing.reset()
@@ -678,7 +687,7 @@ class TestCancelling:
             outbox.cancel([incident], kinds=[Kind.SOS], now=clock.now())
             return fresh()
 
-        monkeypatch.setattr(attempts, "uuid4", cancel_first)
+        monkeypatch.setattr(claims, "uuid4", cancel_first)
         drain()
         assert carrier.journal() == []
         assert seen(row).status == "cancelled"
@@ -829,7 +838,7 @@ class TestP14Poison:
         self, carrier: LocalCarrier, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         poison, good = make("+447700900666"), make()
-        real = attempts.finish
+        real = answers.finish
 
         def finish(answered: Any, *, now: datetime) -> None:
             if any(job.delivery.pk == poison.pk for job, _ in answered):
@@ -867,7 +876,7 @@ class TestDatabaseAway:
         assert is_transient(error)
         rows = [make() for _ in range(3)]
         left = [1, 2]
-        real = attempts.finish
+        real = answers.finish
 
         def finish(answered: Any, *, now: datetime) -> None:
             if left:
@@ -897,7 +906,7 @@ class TestDatabaseAway:
         monkeypatch.setattr(worker, "FAILURE_WAIT_SECONDS", 0.01)
         row = make()
         left = [1, 2, 3]
-        real = attempts.claim_jobs
+        real = claims.claim_jobs
 
         def claim(*args: Any, **kwargs: Any) -> Any:
             if left:

@@ -34,13 +34,13 @@ EXPIRY_STEPS = {
 
 # The value: whether the carrier may have got the message, so that the next one must be a repeat.
 DISPATCH_STEPS = {
-    "amid the claim": (Step("notifications.attempts._ready", "before"), False),
-    "before the attempt is committed": (Step("notifications.attempts._open_attempt"), False),
+    "amid the claim": (Step("notifications.claims._ready", "before"), False),
+    "before the attempt is committed": (Step("notifications.claims._open_attempt"), False),
     "after the attempt is committed": (Step("notifications.dispatch.claim_jobs"), True),
     "before the carrier is called": (Step("notifications.dispatch._call_carrier", "before"), True),
     "before the answer is stored": (Step("notifications.dispatch._call_carrier"), True),
-    "amid storing the answer": (Step("notifications.attempts._record_attempts"), True),
-    "before the answer is committed": (Step("notifications.attempts._accept"), True),
+    "amid storing the answer": (Step("notifications.answers._record_attempts"), True),
+    "before the answer is committed": (Step("notifications.answers._accept"), True),
     "after the answer is stored": (Step("notifications.dispatch.finish"), False),
 }
 

@@ -1,0 +1,95 @@
+"""Writing down what the carriers answered, and what follows for each delivery.
+
+Every step is a conditional update on the lease; an answer that comes after its lease ran out changes no more than
+the history.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db import transaction
+
+from casualmeet.db import retry_transient, update_rows
+from notifications import live, retrying
+from notifications.carriers import routing
+from notifications.carriers.base import Answer, Outcome
+from notifications.claims import Job, mine
+from notifications.models import Delivery, DeliveryAttempt, DeliveryStatus
+
+logger = logging.getLogger(__name__)
+
+
+@retry_transient
+def finish(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:
+    """Write down what the carriers answered, and what follows for each delivery."""
+    with transaction.atomic():
+        _record_attempts(answered, now=now)
+        accepted = [(job, answer) for job, answer in answered if answer.outcome is Outcome.ACCEPTED]
+        for carrier in {job.attempt.carrier for job, _ in accepted}:
+            _accept([job for job, _ in accepted if job.attempt.carrier == carrier], carrier=carrier, now=now)
+        for job, answer in answered:
+            if answer.outcome is not Outcome.ACCEPTED:
+                _retry_or_end(job, answer, now=now)
+    people = {job.delivery.person_id for job, _ in answered if job.delivery.person_id}
+    live.publish(live.MODERATION, *map(live.person_group, people))
+
+
+def _record_attempts(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:
+    """Attempts are history: recorded even where the lease was lost meanwhile."""
+    for job, answer in answered:
+        attempt = job.attempt
+        attempt.finished_at = now
+        attempt.outcome = answer.outcome.value
+        attempt.carrier_message_id = answer.carrier_message_id[:80]
+        attempt.http_status = answer.http_status
+        attempt.error_code = answer.error_code[:40]
+        attempt.error_class = answer.error_class[:20]
+        attempt.detail = answer.detail[:300]
+        attempt.raw = answer.raw.replace("\x00", "�")
+    update_rows(
+        DeliveryAttempt,
+        [job.attempt for job, _ in answered],
+        ["finished_at", "outcome", "carrier_message_id", "http_status", "error_code", "error_class", "detail", "raw"],
+    )
+
+
+def _accept(jobs: list[Job], *, carrier: str, now: datetime) -> None:
+    """Accepted by the carrier, which is not yet delivered (P13)."""
+    changes = {
+        "status": DeliveryStatus.ACCEPTED,
+        "carrier": carrier,
+        "simulated": bool((known := routing.get(carrier)) and known.simulated),
+        "finished_at": now,
+        "lease_token": None,
+        "lease_until": None,
+    }
+    ids = [job.delivery.pk for job in jobs]
+    tokens = {job.delivery.lease_token for job in jobs}
+    updated = Delivery.objects.filter(pk__in=ids, lease_token__in=tokens).update(**changes)
+    if updated < len(ids):
+        # The lease ran out before the answer came. Where nobody took the delivery yet, there is no need to.
+        Delivery.objects.filter(pk__in=ids, status=DeliveryStatus.QUEUED).update(**changes)
+
+
+def _retry_or_end(job: Job, answer: Answer, *, now: datetime) -> None:
+    plan = retrying.plan(job.delivery, carrier=job.attempt.carrier, answer=answer, now=now)
+    held = mine(job.delivery)
+    lease = {"lease_token": None, "lease_until": None}
+    if held.filter(cancel_requested=True).update(status=DeliveryStatus.CANCELLED, finished_at=now, **lease):
+        return
+    if plan is None:
+        updated = held.filter(cancel_requested=False).update(status=DeliveryStatus.DEAD, finished_at=now, **lease)
+        logger.error("Delivery %s is a dead letter: %s %s", job.delivery.pk, answer.error_class, answer.error_code)
+    else:
+        updated = held.filter(cancel_requested=False).update(
+            status=DeliveryStatus.QUEUED,
+            carrier=plan.carrier,
+            next_attempt_at=plan.at,
+            repeat=plan.repeat,
+            attempt_count=job.attempt.number,
+            **lease,
+        )
+    if not updated:
+        # Cancelled between the two updates, or the lease was lost; the first look decides again.
+        held.filter(cancel_requested=True).update(status=DeliveryStatus.CANCELLED, finished_at=now, **lease)

@@ -1,0 +1,129 @@
+"""Taking deliveries out of the queue: under a lease, each with a committed attempt and the words to send.
+
+Every step is one conditional update, so that any number of dispatchers share the queue.
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import uuid4
+
+from django.db import models, transaction
+
+from casualmeet.db import insert_missing, retry_transient
+from notifications import composing
+from notifications.carriers import routing
+from notifications.carriers.base import OutgoingMessage
+from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus
+from notifications.outbox import WENT_OUT
+
+logger = logging.getLogger(__name__)
+
+# A carrier call takes at most 25 s: 9 to look up and connect, 8 to the first byte, 8 for a trickling answer. One that
+# is not begun in the rest of the lease is not begun at all.
+LEASE = timedelta(seconds=40)
+LONGEST_CALL = timedelta(seconds=26)
+FOLLOW_DELAY = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A delivery that this dispatcher holds, with its open attempt and what to send.
+
+    `start_by` is on this machine's monotonic clock, in seconds: a call begun later could outlive the lease.
+    """
+
+    delivery: Delivery
+    attempt: DeliveryAttempt
+    message: OutgoingMessage
+    start_by: float
+
+
+@retry_transient
+def claim_jobs(limit: int, *, urgent: bool, now: datetime) -> list[Job]:
+    """Take up to `limit` due deliveries under a lease, each with a committed open attempt (P5, P6).
+
+    `urgent` takes those of an SOS, else all the others; so neither look-up wades through the other's rows.
+    """
+    if limit <= 0:
+        return []
+    start_by = time.monotonic() + (LEASE - LONGEST_CALL).total_seconds()
+    ids = list(Delivery.objects.due(now, urgent=urgent).values_list("pk", flat=True)[:limit])
+    if not ids:
+        return []
+    token = uuid4()
+    with transaction.atomic():
+        Delivery.objects.filter(pk__in=ids, status=DeliveryStatus.QUEUED, next_attempt_at__lte=now).update(
+            status=DeliveryStatus.SENDING, lease_token=token, lease_until=now + LEASE
+        )
+        taken = list(Delivery.objects.filter(lease_token=token, status=DeliveryStatus.SENDING))
+        opened = [_open_attempt(delivery, now=now, start_by=start_by) for delivery in _ready(taken, now=now)]
+        jobs = [job for job in opened if job]
+        insert_missing(DeliveryAttempt, [job.attempt for job in jobs])
+    return jobs
+
+
+def mine(delivery: Delivery) -> models.QuerySet[Delivery]:
+    """The delivery, as long as its lease is still the one it was taken under."""
+    return Delivery.objects.filter(pk=delivery.pk, status=DeliveryStatus.SENDING, lease_token=delivery.lease_token)
+
+
+def _ready(deliveries: list[Delivery], *, now: datetime) -> list[Delivery]:
+    """Those whose predecessor went out; the others wait for it, or are dropped with it."""
+    ready = []
+    for delivery in deliveries:
+        if delivery.follows_id is None:
+            ready.append(delivery)
+            continue
+        leader = Delivery.objects.filter(pk=delivery.follows_id)
+        if leader.filter(WENT_OUT).exists():
+            ready.append(delivery)
+        elif leader.filter(status__in=[DeliveryStatus.DEAD, DeliveryStatus.CANCELLED]).exists():
+            _end(delivery, DeliveryStatus.CANCELLED, now=now)
+        else:
+            mine(delivery).update(status=DeliveryStatus.QUEUED, next_attempt_at=now + FOLLOW_DELAY)
+    return ready
+
+
+def _open_attempt(delivery: Delivery, *, now: datetime, start_by: float) -> Job | None:
+    """The attempt and the message for a delivery; None when it can never be sent, which ends it alone (P14)."""
+    route = routing.route(delivery.address, channel=delivery.channel)
+    carrier = delivery.carrier if delivery.carrier in route else next(iter(route), "")
+    attempt_id = uuid4()
+    try:
+        if not carrier:
+            raise LookupError("No configured carrier serves this address.")
+        message = composing.message_for(delivery, carrier=carrier, attempt_id=attempt_id, now=now)
+    except Exception as error:
+        logger.exception("Delivery %s can't be sent", delivery.pk)
+        _bury_unsendable(delivery, carrier=carrier, error=error, now=now)
+        return None
+    attempt = DeliveryAttempt(
+        id=attempt_id,
+        delivery=delivery,
+        number=delivery.attempt_count + 1,
+        carrier=carrier,
+        text=message.text,
+        started_at=now,
+    )
+    return Job(delivery=delivery, attempt=attempt, message=message, start_by=start_by)
+
+
+def _bury_unsendable(delivery: Delivery, *, carrier: str, error: Exception, now: datetime) -> None:
+    DeliveryAttempt.objects.create(
+        delivery=delivery,
+        number=delivery.attempt_count + 1,
+        carrier=carrier,
+        text="",
+        started_at=now,
+        finished_at=now,
+        outcome=AttemptOutcome.PERMANENT,
+        error_class="content" if carrier else "config",
+        detail=f"{type(error).__name__}: {error}"[:300],
+    )
+    _end(delivery, DeliveryStatus.DEAD, now=now)
+
+
+def _end(delivery: Delivery, status: DeliveryStatus, *, now: datetime) -> None:
+    mine(delivery).update(status=status, finished_at=now, lease_token=None, lease_until=None)

@@ -1,0 +1,64 @@
+"""Taking over deliveries whose dispatcher died or froze: their lease ran out."""
+
+from datetime import datetime
+
+from django.db import models, transaction
+
+from casualmeet.db import retry_transient
+from notifications import retrying
+from notifications.carriers import routing
+from notifications.carriers.base import Answer, Outcome
+from notifications.claims import mine
+from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus
+
+RECOVERY_BATCH = 200
+
+
+@retry_transient
+def recover_leases(now: datetime) -> int:
+    """Put deliveries back whose dispatcher died or froze. An attempt left open may have arrived: the next is a repeat."""
+    recovered = 0
+    for delivery in Delivery.objects.lease_expired(now)[:RECOVERY_BATCH]:
+        with transaction.atomic():
+            recovered += _recover(delivery, now=now)
+    return recovered
+
+
+def _recover(delivery: Delivery, *, now: datetime) -> int:
+    open_attempts = DeliveryAttempt.objects.filter(delivery=delivery, outcome=AttemptOutcome.OPEN)
+    unknown = open_attempts.first()
+    held = mine(delivery).filter(lease_until__lt=now)
+    if unknown is None:
+        return _recover_without_open_attempt(delivery, held, now=now)
+    answer = Answer(outcome=Outcome.UNKNOWN, detail="The dispatcher died before the answer was stored.")
+    plan = retrying.plan(delivery, carrier=unknown.carrier, answer=answer, now=now)
+    if plan is None or delivery.cancel_requested:
+        end = DeliveryStatus.CANCELLED if delivery.cancel_requested else DeliveryStatus.DEAD
+        taken = held.update(status=end, finished_at=now, lease_token=None, lease_until=None)
+    else:
+        taken = held.filter(cancel_requested=False).update(
+            status=DeliveryStatus.QUEUED,
+            carrier=plan.carrier,
+            next_attempt_at=plan.at,
+            repeat=plan.repeat,
+            attempt_count=unknown.number,
+            lease_token=None,
+            lease_until=None,
+        )
+    if taken:
+        open_attempts.update(outcome=AttemptOutcome.UNKNOWN, finished_at=now, detail=answer.detail)
+    return taken
+
+
+def _recover_without_open_attempt(delivery: Delivery, held: models.QuerySet[Delivery], *, now: datetime) -> int:
+    """Where there are no transactions the crash may have come before the attempt was written, or after its answer."""
+    lease = {"lease_token": None, "lease_until": None}
+    accepted = delivery.attempts.filter(outcome=AttemptOutcome.ACCEPTED).first()
+    if accepted is not None:
+        simulated = bool((known := routing.get(accepted.carrier)) and known.simulated)
+        return held.update(
+            status=DeliveryStatus.ACCEPTED, carrier=accepted.carrier, simulated=simulated, finished_at=now, **lease
+        )
+    if delivery.cancel_requested:
+        return held.update(status=DeliveryStatus.CANCELLED, finished_at=now, **lease)
+    return held.filter(cancel_requested=False).update(status=DeliveryStatus.QUEUED, **lease)
