@@ -30,10 +30,8 @@ logger = logging.getLogger(__name__)
 
 RECOVERY_SECONDS = 2.0
 GATHER_SECONDS = 0.005
-# One slot in five stays free for an SOS while slow carriers hold the others.
-RESERVED_SHARE = 5
-# Claimed ahead, so that a slot that falls free is filled at once; in shares of the slots.
-AHEAD_SHARE = 4
+# So many times the slots are claimed: what is claimed ahead fills a slot the moment it falls free.
+AHEAD = 2
 NOT_SENT = Answer(Outcome.TRANSIENT, error_class="transient", detail="Not sent: its lease was nearly over.")
 
 
@@ -46,23 +44,24 @@ class Counts:
 
 
 class Dispatcher:
-    """Runs cycles in the calling thread and up to `concurrency` carrier calls at the same time."""
+    """Runs cycles in the calling thread, and up to `concurrency` carrier calls at the same time.
+
+    An SOS has as many slots again, which nothing else may take: slow carriers can't keep it waiting (P8).
+    """
 
     def __init__(self, *, concurrency: int | None = None) -> None:
         self.concurrency = concurrency or settings.DISPATCH_CONCURRENCY
         self._calls = CarrierLoop()
-        self._slots = asyncio.Semaphore(self.concurrency)
-        self._reserve = self.concurrency // RESERVED_SHARE
-        self._ahead = self.concurrency // AHEAD_SHARE
-        self._in_flight = 0
-        self._answers: queue.SimpleQueue[tuple[Job, Answer]] = queue.SimpleQueue()
+        self._slots = {urgent: asyncio.Semaphore(self.concurrency) for urgent in (True, False)}
+        self._in_flight = {True: 0, False: 0}
+        self._answers: queue.SimpleQueue[tuple[Job, Answer, bool]] = queue.SimpleQueue()
         self._unstored: list[tuple[Job, Answer]] = []
         self._recovered_at = 0.0
 
     @property
     def busy(self) -> bool:
         """Whether a call is out or an answer waits to be stored."""
-        return bool(self._in_flight or self._unstored)
+        return bool(any(self._in_flight.values()) or self._unstored)
 
     def cycle(self, *, claim: bool = True) -> Counts:
         """Store the answers that came, take over what dead dispatchers left, and fill the free slots."""
@@ -87,32 +86,32 @@ class Dispatcher:
         self._store_answers()
 
     def _fill_slots(self, now: datetime) -> int:
-        """SOS first, in any free slot; the rest may not take the slots kept free for the next SOS (P8)."""
-        most = self.concurrency + self._ahead
-        urgent = claim_jobs(most - self._in_flight, urgent=True, now=now)
-        self._submit(urgent)
-        others = claim_jobs(most - self._reserve - self._ahead - self._in_flight, urgent=False, now=now)
-        self._submit(others)
-        return len(urgent) + len(others)
+        claimed = 0
+        for urgent in (True, False):
+            jobs = claim_jobs(AHEAD * self.concurrency - self._in_flight[urgent], urgent=urgent, now=now)
+            self._submit(jobs, urgent=urgent)
+            claimed += len(jobs)
+        return claimed
 
-    def _submit(self, jobs: list[Job]) -> None:
-        self._in_flight += len(jobs)
+    def _submit(self, jobs: list[Job], *, urgent: bool) -> None:
+        self._in_flight[urgent] += len(jobs)
         if jobs:
-            self._calls.start([self._call(job) for job in jobs])
+            self._calls.start([self._call(job, urgent=urgent) for job in jobs])
 
-    async def _call(self, job: Job) -> None:
-        async with self._slots:
+    async def _call(self, job: Job, *, urgent: bool) -> None:
+        async with self._slots[urgent]:
             # Frozen, or kept waiting by slow carriers: by now another dispatcher may have taken it over.
             late = time.monotonic() > job.start_by
             answer = NOT_SENT if late else await _call_carrier(job)
-        self._answers.put((job, answer))
+        self._answers.put((job, answer, urgent))
         wake.work.set()
 
     def _store_answers(self) -> int:
         """Only an answer that is stored leaves `_unstored`; a database that is away raises here."""
         while not self._answers.empty():
-            self._unstored.append(self._answers.get())
-            self._in_flight -= 1
+            job, answer, urgent = self._answers.get()
+            self._unstored.append((job, answer))
+            self._in_flight[urgent] -= 1
         stored = len(self._unstored)
         if stored:
             _store(self._unstored)

@@ -242,7 +242,7 @@ class TestP6DeadDispatchers:
         """A dispatcher that claims what is due, and dies before its calls."""
         with monkeypatch.context() as patch:
             dispatcher = Dispatcher(concurrency=8)
-            patch.setattr(dispatcher, "_submit", lambda *_: None)
+            patch.setattr(dispatcher, "_submit", lambda *_, **__: None)
             dispatcher.cycle()
             dispatcher._calls.close()
 

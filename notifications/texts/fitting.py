@@ -34,10 +34,13 @@ def fits(text: str, kind: Kind, point: str) -> bool:
     Early is the first part of a GSM-7 text (153 septets) or the first two of a UCS-2 one (134
     units), so that the coordinates survive the loss of the last part.
     """
-    if segments(text) > most_segments(text, kind):
+    gsm = is_gsm7(text)
+    # Tried some twenty times for each text, so the plain case is decided by its length alone.
+    plain = gsm and len(text) <= GSM7_PART
+    if not plain and segments(text) > MAX_SEGMENTS[kind][0 if gsm else 1]:
         return False
     until = text[: text.index(point) + len(point)] if point and point in text else ""
-    return units(until) <= GSM7_PART if is_gsm7(text) else utf16_units(until) <= 2 * UCS2_PART
+    return units(until) <= GSM7_PART if gsm else utf16_units(until) <= 2 * UCS2_PART
 
 
 def most_segments(text: str, kind: Kind) -> int:

@@ -6,6 +6,7 @@ Nothing here fails: what can't be kept is left out, and the result may be empty.
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 from notifications.texts.gsm import GSM7_BASIC, utf16_units
@@ -51,6 +52,7 @@ _JOINING_DOT = re.compile(r"\.(?=[^\W\d_][^\s.])")
 _EDGES = " .,;:-/'\""
 
 
+@lru_cache(maxsize=1024)  # each text is composed for several people
 def clean(typed: str, *, gsm: bool) -> str:
     """`typed` on one line without links, phone numbers, emoji, control or bidi characters.
 
@@ -150,18 +152,23 @@ def cut(text: str, limit: int) -> str:
     """`text` in at most `limit` UTF-16 units, at a word's end where that keeps half of them."""
     if utf16_units(text) <= limit:
         return text
-    kept, room = "", limit
-    for piece in _clusters(text):
-        room -= utf16_units(piece)
-        if room < 0:
-            break
-        kept += piece
+    kept = "".join(piece for piece, end in _ends(text) if end <= limit)
     words = kept.rpartition(" ")[0]
     if not text[len(kept) :].startswith(" ") and utf16_units(words) * 2 >= limit:
         kept = words
     return kept.rstrip(_EDGES + "(")
 
 
+def _ends(text: str) -> Iterator[tuple[str, int]]:
+    """Each piece of `text` with the UTF-16 units from the start of the text to the end of the piece."""
+    end = 0
+    for piece in _clusters(text):
+        end += utf16_units(piece)
+        yield piece, end
+
+
+@lru_cache(maxsize=1024)
 def cuts(text: str, longest: int, shortest: int = CLUSTER_UNITS) -> tuple[str, ...]:
     """`text` cut to each width from `longest` down to `shortest` units, without repeats."""
-    return tuple(dict.fromkeys(cut(text, width) for width in range(longest, shortest - 1, -1)))
+    widest = max(shortest, min(longest, utf16_units(text)))
+    return tuple(dict.fromkeys(cut(text, width) for width in range(widest, shortest - 1, -1)))
