@@ -12,10 +12,11 @@ from uuid import uuid4
 from django.db import models, transaction
 
 from casualmeet.db import insert_missing, retry_transient
-from notifications import composing
+from notifications import composing, health, retrying
 from notifications.carriers import routing
 from notifications.carriers.base import OutgoingMessage
-from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus
+from notifications.health import Circuits
+from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus, Priority
 from notifications.outbox import WENT_OUT
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,8 @@ def claim_jobs(limit: int, *, urgent: bool, now: datetime) -> list[Job]:
             status=DeliveryStatus.SENDING, lease_token=token, lease_until=now + LEASE
         )
         taken = list(Delivery.objects.filter(lease_token=token, status=DeliveryStatus.SENDING))
-        opened = [_open_attempt(delivery, now=now, start_by=start_by) for delivery in _ready(taken, now=now)]
+        circuits = health.circuits(now)
+        opened = [_open_attempt(one, circuits, now=now, start_by=start_by) for one in _ready(taken, now=now)]
         jobs = [job for job in opened if job]
         insert_missing(DeliveryAttempt, [job.attempt for job in jobs])
     return jobs
@@ -86,10 +88,19 @@ def _ready(deliveries: list[Delivery], *, now: datetime) -> list[Delivery]:
     return ready
 
 
-def _open_attempt(delivery: Delivery, *, now: datetime, start_by: float) -> Job | None:
-    """The attempt and the message for a delivery; None when it can never be sent, which ends it alone (P14)."""
+def _open_attempt(delivery: Delivery, circuits: Circuits, *, now: datetime, start_by: float) -> Job | None:
+    """The attempt and the message for a delivery; None when it waits for a carrier, or can never be sent, which ends
+    it alone (P14).
+    """
     route = routing.route(delivery.address, channel=delivery.channel)
-    carrier = delivery.carrier if delivery.carrier in route else next(iter(route), "")
+    if delivery.attempt_count and circuits.open:
+        route = retrying.open_carriers(delivery)
+    carrier = circuits.choose(route, preferred=delivery.carrier)
+    if carrier is None and route and delivery.priority != Priority.SOS:
+        mine(delivery).update(status=DeliveryStatus.QUEUED, next_attempt_at=now + health.OPEN_FOR)
+        return None
+    # An SOS is tried even so (P8).
+    carrier = carrier or (delivery.carrier if delivery.carrier in route else next(iter(route), ""))
     attempt_id = uuid4()
     try:
         if not carrier:

@@ -1,5 +1,6 @@
 """The loop that every worker process runs: cycles that never overlap, and a stop that finishes the cycle."""
 
+import gc
 import logging
 import signal
 import threading
@@ -15,6 +16,9 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 FAILURE_WAIT_SECONDS = 1.0
+# New objects between two looks for garbage cycles. A batch makes ten thousands of rows, which are no garbage; the
+# default of 700 spent up to a third of a worker's time on looking.
+COLLECT_AFTER = 50_000
 
 
 def stop_on_signals() -> threading.Event:
@@ -34,7 +38,10 @@ def run_cycles(cycle: Callable[[], R], *, stop: threading.Event, wait: Callable[
     """Run `cycle` until `stop` is set, with `wait` between; a cycle that raises is logged and tried again.
 
     Old connections are closed before each cycle: after a restart of the database the next one gets a fresh one.
+    What the process has loaded by now is left out of all later searches for garbage.
     """
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
     while not stop.is_set():
         try:
             close_old_connections()
