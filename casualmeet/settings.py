@@ -219,6 +219,8 @@ FAST2SMS_API_KEY = env.str("FAST2SMS_API_KEY", default="")
 FAST2SMS_ROUTE = env.str("FAST2SMS_ROUTE", default="q")
 FAST2SMS_SENDER_ID = env.str("FAST2SMS_SENDER_ID", default="")
 FAST2SMS_API_BASE_URL = env.str("FAST2SMS_API_BASE_URL", default="https://www.fast2sms.com")
+# Rupees in the wallet below which the moderators are told.
+FAST2SMS_LOW_BALANCE = env.float("FAST2SMS_LOW_BALANCE", default=200.0)
 FAST2SMS_WEBHOOK_SECRET = env.str("FAST2SMS_WEBHOOK_SECRET", default="")
 FAST2SMS_TEMPLATES = env.dict("FAST2SMS_TEMPLATES", default={})
 
