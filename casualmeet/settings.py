@@ -210,6 +210,8 @@ LIVE_POLL_SECONDS = env.float("LIVE_POLL_SECONDS", default=10.0 if REDIS_URL els
 
 TWILIO_ACCOUNT_SID = env.str("TWILIO_ACCOUNT_SID", default="")
 TWILIO_AUTH_TOKEN = env.str("TWILIO_AUTH_TOKEN", default="")
+# Receipts are signed with the auth token; while it is rotated, those under way still carry the one before.
+TWILIO_AUTH_TOKEN_PREVIOUS = env.str("TWILIO_AUTH_TOKEN_PREVIOUS", default="")
 TWILIO_FROM = env.str("TWILIO_FROM", default="")
 TWILIO_MESSAGING_SERVICE_SID = env.str("TWILIO_MESSAGING_SERVICE_SID", default="")
 TWILIO_API_BASE_URL = env.str("TWILIO_API_BASE_URL", default="https://api.twilio.com")
@@ -217,6 +219,9 @@ FAST2SMS_API_KEY = env.str("FAST2SMS_API_KEY", default="")
 FAST2SMS_ROUTE = env.str("FAST2SMS_ROUTE", default="q")
 FAST2SMS_SENDER_ID = env.str("FAST2SMS_SENDER_ID", default="")
 FAST2SMS_API_BASE_URL = env.str("FAST2SMS_API_BASE_URL", default="https://www.fast2sms.com")
+# Rupees in the wallet below which the moderators are told.
+FAST2SMS_LOW_BALANCE = env.float("FAST2SMS_LOW_BALANCE", default=200.0)
+FAST2SMS_WEBHOOK_SECRET = env.str("FAST2SMS_WEBHOOK_SECRET", default="")
 FAST2SMS_TEMPLATES = env.dict("FAST2SMS_TEMPLATES", default={})
 
 # A stand-in for all carriers, for trying things out; only while DEBUG is on.

@@ -111,7 +111,7 @@ def release(incident_ids: Iterable[UUID]) -> None:
 
 
 def cancel(incident_ids: Iterable[UUID], *, kinds: Sequence[str], now: datetime) -> int:
-    """Cancel what was not sent yet; what is just being sent will not be tried again. Returns how many rows it met."""
+    """Cancel what was not sent yet; what went out, or is going out, is not tried again. Returns how many rows it met."""
     return _cancel(Delivery.objects.filter(incident_id__in=list(incident_ids), kind__in=kinds), now=now)
 
 
@@ -121,11 +121,15 @@ def cancel_text(delivery_id: UUID, *, now: datetime) -> int:
 
 
 def _cancel(deliveries: QuerySet[Delivery], *, now: datetime) -> int:
-    """One update for both, so that a row which changes sides meanwhile is met on one side or the other."""
-    return deliveries.filter(status__in=[*PENDING, DeliveryStatus.SENDING, DeliveryStatus.DEAD]).update(
+    """One update for both, so that a row which changes sides meanwhile is met on one side or the other.
+
+    Also what a carrier accepted: should it fail there later, nobody is to send it through another one.
+    """
+    ended = [DeliveryStatus.DEAD, DeliveryStatus.ACCEPTED]
+    return deliveries.filter(status__in=[*PENDING, DeliveryStatus.SENDING, *ended]).update(
         status=Case(When(status__in=PENDING, then=Value(DeliveryStatus.CANCELLED.value)), default=F("status")),
         cancel_requested=True,
-        finished_at=Case(When(status=DeliveryStatus.DEAD, then=F("finished_at")), default=Value(now)),
+        finished_at=Case(When(status__in=ended, then=F("finished_at")), default=Value(now)),
     )
 
 

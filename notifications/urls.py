@@ -1,11 +1,13 @@
-"""Addresses of the in-app notifications and of the simulated phone."""
+"""Addresses of the in-app notifications, of the simulated phone, and of what carriers call."""
 
 from django.urls import path
 
-from notifications import views
+from notifications import receipt_views, views
 
 urlpatterns = [
     path("notifications/", views.notifications_page, name="notifications"),
     path("notifications/<uuid:notification_id>/read", views.read_notification, name="notification-read"),
     path("phone/", views.simulated_phone, name="phone"),
+    path("hooks/twilio/status/<uuid:attempt_id>", receipt_views.twilio_status, name="twilio-status"),
+    path("hooks/fast2sms/<str:secret>", receipt_views.fast2sms_status, name="fast2sms-status"),
 ]

@@ -18,9 +18,11 @@ FIXED = {
     "MAP_TILE_URL": "",
     "TWILIO_ACCOUNT_SID": "",
     "TWILIO_AUTH_TOKEN": "",
+    "TWILIO_AUTH_TOKEN_PREVIOUS": "",
     "TWILIO_FROM": "",
     "TWILIO_MESSAGING_SERVICE_SID": "",
     "FAST2SMS_API_KEY": "",
+    "FAST2SMS_WEBHOOK_SECRET": "",
 }
 
 os.environ.update(FIXED)

@@ -91,7 +91,7 @@ class TestCancelling:
             ("held", "cancelled", True),
             ("queued", "cancelled", True),
             ("sending", "sending", True),
-            ("accepted", "accepted", False),
+            ("accepted", "accepted", True),
             ("delivered", "delivered", False),
             ("dead", "dead", True),
             ("cancelled", "cancelled", False),

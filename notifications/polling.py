@@ -1,0 +1,156 @@
+"""Asking carriers ourselves: what became of a message when no receipt came, and what is left to pay for the next ones.
+
+Any number of processes may do this: each question is claimed by one conditional update on when it is due.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.conf import settings
+from django.db.models import Q
+
+from casualmeet.db import insert_missing, is_transient, retry_transient
+from notifications import inbox, receipts
+from notifications.carriers import fast2sms_status, routing, twilio_status
+from notifications.carriers.fast2sms import Fast2SMSCarrier
+from notifications.carriers.receipt import Receipt
+from notifications.carriers.twilio import TwilioCarrier
+from notifications.models import CarrierHealth, DeliveryAttempt
+
+logger = logging.getLogger(__name__)
+
+# After this time without a final receipt a carrier is asked, and again, and once more.
+AGES: Final = (timedelta(seconds=90), timedelta(minutes=5), timedelta(minutes=15))
+ASKED: Final = ("twilio", "twilio-voice", "fast2sms")
+BATCH: Final = 50
+AT_ONCE: Final = 10
+
+WALLET_EVERY: Final = timedelta(minutes=5)
+# Empty: passed over until the next look at the wallet.
+EMPTY_WALLET_PAUSE: Final = timedelta(minutes=5)
+
+# No receipt, or one that may still change.
+_OPEN: Final = Q(receipt_rank__lt=receipts.FINAL) | Q(receipt__in=receipts.FAILED)
+
+
+def run_once(now: datetime) -> int:
+    """Ask all that is due now, at most a batch; returns how many messages were asked for. Call it every second or so."""
+    asked = poll_due(now, BATCH)
+    check_wallet(now)
+    return asked
+
+
+def first_poll(carrier: str, now: datetime) -> datetime | None:
+    """When to ask for a message that was accepted now; None where nobody can be asked."""
+    return now + AGES[0] if carrier in ASKED else None
+
+
+@retry_transient
+def ask_soon(carrier: str, message_ids: Sequence[str], *, now: datetime) -> int:
+    """Ask for these messages at the next round; returns how many there are of them."""
+    known = DeliveryAttempt.objects.filter(carrier=carrier, carrier_message_id__in=list(message_ids))
+    known.filter(_OPEN).update(poll_at=now)
+    return known.count()
+
+
+def poll_due(now: datetime, limit: int) -> int:
+    """Ask the carriers for up to `limit` messages whose time has come; returns how many were asked for."""
+    due = DeliveryAttempt.objects.filter(poll_at__lte=now).select_related("delivery").order_by("poll_at")
+    mine = [attempt for attempt in due[:limit] if _claim(attempt, now=now)]
+    # A crash, or a race with the answer to the call, may have left a receipt without what follows from it.
+    receipts.settle([attempt.pk for attempt in mine if attempt.receipt_rank >= receipts.FINAL], now=now)
+    to_ask = [
+        attempt for attempt in mine if attempt.receipt_rank < receipts.FINAL or attempt.receipt in receipts.FAILED
+    ]
+    if to_ask:
+        for attempt, receipt in zip(to_ask, asyncio.run(_ask_all(to_ask)), strict=True):
+            if receipt is not None:
+                _record(attempt, receipt, now=now)
+    return len(to_ask)
+
+
+@retry_transient
+def check_wallet(now: datetime) -> None:
+    """Every few minutes look what is left at Fast2SMS; tell the moderators before it is too little."""
+    carrier = routing.get("fast2sms")
+    if not isinstance(carrier, Fast2SMSCarrier) or not _claim_wallet(carrier.name, now=now):
+        return
+    balance = asyncio.run(_wallet(carrier))
+    if balance is None:
+        return
+    health = CarrierHealth.objects.filter(name=carrier.name)
+    health.update(balance=balance)
+    if balance <= 0:
+        until = now + EMPTY_WALLET_PAUSE
+        health.filter(Q(open_until__isnull=True) | Q(open_until__lt=until)).update(open_until=until)
+    if balance < settings.FAST2SMS_LOW_BALANCE:
+        inbox.alarm_moderators(
+            key=f"wallet:{carrier.name}:{now.date()}",
+            title="The Fast2SMS wallet is nearly empty" if balance > 0 else "The Fast2SMS wallet is empty",
+            body=f"{balance:.2f} rupees are left. Alerts to Indian numbers need it: top it up now.",
+        )
+
+
+@retry_transient
+def _claim(attempt: DeliveryAttempt, *, now: datetime) -> bool:
+    """Move the attempt's next poll on; False when another process did."""
+    age = now - (attempt.finished_at or attempt.started_at)
+    # By age, so that an extra poll in between leaves the others in place.
+    later = next((step - age for step in AGES if step > age), None)
+    moved = DeliveryAttempt.objects.filter(pk=attempt.pk, poll_at=attempt.poll_at)
+    return bool(moved.update(poll_at=None if later is None else now + later))
+
+
+def _claim_wallet(name: str, *, now: datetime) -> bool:
+    due = CarrierHealth.objects.filter(Q(balance_at__isnull=True) | Q(balance_at__lte=now - WALLET_EVERY), name=name)
+    if due.update(balance_at=now):
+        return True
+    if CarrierHealth.objects.filter(name=name).exists():
+        return False
+    insert_missing(CarrierHealth, [CarrierHealth(name=name)])
+    return bool(due.update(balance_at=now))
+
+
+def _record(attempt: DeliveryAttempt, receipt: Receipt, *, now: datetime) -> None:
+    """One attempt that can't be recorded must not keep the others from it (P14)."""
+    try:
+        receipts.record(attempt.pk, receipt.status, code=receipt.code, carrier=attempt.carrier, now=now)
+    except Exception as error:
+        if is_transient(error):
+            raise
+        logger.exception("What the carrier said about attempt %s can't be stored", attempt.pk)
+
+
+async def _ask_all(attempts: Iterable[DeliveryAttempt]) -> list[Receipt | None]:
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(attempt: DeliveryAttempt) -> Receipt | None:
+        async with slots:
+            return await _ask(attempt)
+
+    try:
+        return await asyncio.gather(*map(ask, attempts))
+    finally:
+        await routing.close()
+
+
+async def _ask(attempt: DeliveryAttempt) -> Receipt | None:
+    # Calls are of the same account as texts.
+    carrier = routing.get("twilio" if attempt.carrier.startswith("twilio") else attempt.carrier)
+    if isinstance(carrier, TwilioCarrier):
+        return await twilio_status.fetch_status(carrier.transport, carrier.client.auth, attempt.carrier_message_id)
+    if isinstance(carrier, Fast2SMSCarrier):
+        return await fast2sms_status.fetch_status(
+            carrier.transport, carrier.headers, attempt.carrier_message_id, to=attempt.delivery.address
+        )
+    return None
+
+
+async def _wallet(carrier: Fast2SMSCarrier) -> float | None:
+    try:
+        return await fast2sms_status.wallet(carrier.transport, carrier.headers)
+    finally:
+        await carrier.transport.close()

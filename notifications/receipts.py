@@ -1,0 +1,189 @@
+"""What carriers say later about what they accepted, and what follows from it.
+
+Receipts come twice, late, early (before the answer to the call itself is stored) and in any order. So each attempt
+keeps only the receipt of the highest rank, by one conditional update, and what follows for its delivery is written by
+conditional updates that bear being done again.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final
+from uuid import UUID, uuid5
+
+from django.db import transaction
+from django.db.models import Case, F, Q, Value, When
+
+from casualmeet.db import insert_missing, retry_transient
+from notifications import live, wake
+from notifications.carriers import routing
+from notifications.carriers.base import ErrorClass, storable
+from notifications.carriers.errors import twilio_error
+from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus, OptOut
+from notifications.outbox import NAMESPACE
+
+logger = logging.getLogger(__name__)
+
+# Twilio docs, "Messages resource" (status values) and "Calls resource" (status values); the words of Fast2SMS are
+# translated to the first of these. A higher rank replaces a lower one.
+MESSAGE_RANKS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("queued", "accepted", "scheduled"), 1),
+    "sending": 2,
+    "sent": 3,
+    **dict.fromkeys(("delivered", "undelivered", "failed", "canceled"), 4),
+    "read": 5,
+}
+# "voicemail" is ours: a call that was completed with a machine.
+CALL_RANKS: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("queued", "initiated"), 1),
+    "ringing": 2,
+    "in-progress": 3,
+    **dict.fromkeys(("completed", "voicemail", "busy", "no-answer", "failed", "canceled"), 4),
+}
+FINAL: Final = 4
+REACHED: Final = ("delivered", "read")
+FAILED: Final = ("failed", "undelivered")
+CALLS: Final = "twilio-voice"
+
+# Where word from the phone ends a delivery. One that is just being sent ends when that call has its answer.
+_ENDS: Final = (DeliveryStatus.ACCEPTED, DeliveryStatus.QUEUED, DeliveryStatus.DEAD)
+
+
+@retry_transient
+def record(attempt_id: UUID, status: str, *, code: str, carrier: str, now: datetime, message_id: str = "") -> bool:
+    """Write down the carrier's word on an attempt, and what follows; False when it changed nothing.
+
+    Nothing changes for an attempt that is not there or is another carrier's, for a word that is not known, and for
+    one that does not outrank what is known already; only `delivered` may correct a failure of the same rank. `code`
+    counts with a failure only: earlier receipts carry stale ones. `message_id` fills in an id that was lost.
+    """
+    status = status.strip().lower()
+    rank = (CALL_RANKS if carrier == CALLS else MESSAGE_RANKS).get(status, 0)
+    if not rank:
+        logger.warning("A receipt of %s with an unknown status: %.30r", carrier, status)
+        return False
+    queued = False
+    with transaction.atomic():
+        higher = Q(receipt_rank__lt=rank)
+        if status == "delivered":
+            higher |= Q(receipt__in=FAILED)
+        changes = {
+            "receipt": status,
+            "receipt_rank": rank,
+            "receipt_code": storable(code)[:40] if status in FAILED else "",
+            "receipt_at": now,
+            "carrier_message_id": Case(
+                When(carrier_message_id="", then=Value(storable(message_id)[:80])), default=F("carrier_message_id")
+            ),
+        }
+        updated = DeliveryAttempt.objects.filter(higher, pk=attempt_id, carrier=carrier).update(**changes)
+        if not updated:
+            return False
+        attempt = DeliveryAttempt.objects.select_related("delivery").get(pk=attempt_id)
+        if attempt.receipt_rank >= FINAL:
+            queued = _follow(attempt, now=now)
+    if queued:
+        wake.dispatcher()
+    person_id = attempt.delivery.person_id
+    live.publish(live.MODERATION, *([live.person_group(person_id)] if person_id else []))
+    return True
+
+
+def settle(attempt_ids: Iterable[UUID], *, now: datetime) -> None:
+    """Do again what follows from final receipts; call it when an answer was stored that a receipt may have overtaken.
+
+    Also repairs what a crash left half done where there are no transactions. Publishes nothing.
+    """
+    final = DeliveryAttempt.objects.filter(pk__in=list(attempt_ids), receipt_rank__gte=FINAL)
+    for attempt in final.select_related("delivery"):
+        _follow(attempt, now=now)
+
+
+def _follow(attempt: DeliveryAttempt, *, now: datetime) -> bool:
+    """What follows from a final receipt; True when the delivery waits for another try. May be done again."""
+    queued = False
+    if attempt.receipt in REACHED:
+        _reached(attempt, now=now)
+    elif attempt.receipt in FAILED:
+        error_class = _error_class(attempt)
+        if error_class == "opt_out":
+            opt_out(attempt.delivery.address, source=attempt.carrier, now=now)
+        queued = fail_after_acceptance(attempt.delivery, attempt, error_class, now)
+    # Last: until then a crash leaves the attempt to the poll.
+    DeliveryAttempt.objects.filter(pk=attempt.pk, receipt_rank__gte=FINAL).update(poll_at=None)
+    return queued
+
+
+def _reached(attempt: DeliveryAttempt, *, now: datetime) -> None:
+    """It is on the phone, whatever else was thought of the delivery: dead, or waiting for another try."""
+    Delivery.objects.filter(pk=attempt.delivery_id).update(
+        status=Case(When(status__in=_ENDS, then=Value(DeliveryStatus.DELIVERED.value)), default=F("status")),
+        carrier=Case(When(status__in=_ENDS, then=Value(attempt.carrier)), default=F("carrier")),
+        finished_at=Case(When(status=DeliveryStatus.QUEUED, then=Value(now)), default=F("finished_at")),
+        delivered_at=Case(When(delivered_at__isnull=True, then=Value(now)), default=F("delivered_at")),
+    )
+
+
+def fail_after_acceptance(delivery: Delivery, attempt: DeliveryAttempt, error_class: ErrorClass, now: datetime) -> bool:
+    """The carrier gave up on what it had accepted: on to the next one, else it is a dead letter.
+
+    True when it waits for the next carrier. A clean failure: the next text is no repeat (P7). Only for the newest
+    attempt, while the delivery, as read before, still counts as accepted through it and was never delivered.
+    """
+    carriers = _carriers_left(delivery, attempt)
+    if carriers is None:
+        return False
+    current = Delivery.objects.filter(
+        pk=delivery.pk,
+        status=DeliveryStatus.ACCEPTED,
+        finished_at=delivery.finished_at,
+        delivered_at__isnull=True,
+    )
+    wanted = current.filter(cancel_requested=False)
+    # Another carrier has not heard the STOP, but the person who wrote it meant us.
+    if carriers and error_class != "opt_out":
+        updated = wanted.update(
+            status=DeliveryStatus.QUEUED,
+            carrier=carriers[0],
+            next_attempt_at=now,
+            attempt_count=attempt.number,
+            finished_at=None,
+        )
+        if updated:
+            return True
+    elif wanted.update(status=DeliveryStatus.DEAD, finished_at=now):
+        logger.error("Delivery %s is a dead letter: %s %s", delivery.pk, attempt.receipt, attempt.receipt_code)
+        return False
+    current.filter(cancel_requested=True).update(status=DeliveryStatus.CANCELLED)
+    return False
+
+
+def _carriers_left(delivery: Delivery, attempt: DeliveryAttempt) -> list[str] | None:
+    """Those that have not refused or failed yet; None when there was another attempt after this one."""
+    newest = DeliveryAttempt.objects.filter(delivery=delivery).order_by("-started_at", "-number")
+    # As many as count: what failed before a moderator tried a dead letter again does not.
+    rows = list(newest.values_list("pk", "carrier", "outcome", "receipt")[: attempt.number])
+    if not rows or rows[0][0] != attempt.pk:
+        return None
+    failed = {
+        carrier for _, carrier, outcome, receipt in rows if outcome == AttemptOutcome.PERMANENT or receipt in FAILED
+    }
+    return [
+        name
+        for name in routing.route(delivery.address, channel=delivery.channel)
+        if name not in failed | {attempt.carrier}
+    ]
+
+
+def opt_out(phone: str, *, source: str, now: datetime) -> None:
+    """No more texts to this number; again does no harm."""
+    row = OptOut(id=uuid5(NAMESPACE, f"opt-out:{phone}"), phone=phone, stopped_at=now, source=source[:20])
+    insert_missing(OptOut, [row])
+
+
+def _error_class(attempt: DeliveryAttempt) -> ErrorClass:
+    code = attempt.receipt_code
+    if not attempt.carrier.startswith("twilio") or not (code.isascii() and code.isdigit()):
+        return ""
+    known = twilio_error(int(code))
+    return known[1] if known else ""
