@@ -5,6 +5,7 @@ Every step is one conditional update, so that any number of dispatchers share th
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import uuid4
@@ -92,7 +93,7 @@ def _open_attempt(delivery: Delivery, circuits: Circuits, *, now: datetime, star
     """The attempt and the message for a delivery; None when it waits for a carrier, or can never be sent, which ends
     it alone (P14).
     """
-    route = routing.route(delivery.address, channel=delivery.channel)
+    route: Sequence[str] = routing.route(delivery.address, channel=delivery.channel)
     if delivery.attempt_count and circuits.open:
         route = retrying.open_carriers(delivery)
     carrier = circuits.choose(route, preferred=delivery.carrier)

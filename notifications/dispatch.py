@@ -17,7 +17,7 @@ from django.conf import settings
 
 from casualmeet import clock
 from casualmeet.db import is_transient
-from notifications import wake
+from notifications import health, wake
 from notifications.answers import finish
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
@@ -112,11 +112,12 @@ class Dispatcher:
             job, answer, urgent = self._answers.get()
             self._unstored.append((job, answer))
             self._in_flight[urgent] -= 1
-        stored = len(self._unstored)
-        if stored:
-            _store(self._unstored)
+        answered = self._unstored
+        if answered:
+            _store(answered)
             self._unstored = []
-        return stored
+            health.note([(job.attempt.carrier, answer) for job, answer in answered], now=clock.now())
+        return len(answered)
 
 
 def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None = None) -> None:

@@ -32,6 +32,10 @@ def is_fault(answer: Answer) -> bool:
     return answer.outcome is Outcome.UNKNOWN or answer.error_class in FAULTS
 
 
+# Carriers that were in trouble when this process last looked, so that the success of the others costs no write.
+_troubled: set[str] = set()
+
+
 @dataclass(slots=True)
 class Circuits:
     """Which carriers to pass over, and which one delivery may try; as read at the start of a claim."""
@@ -53,9 +57,12 @@ class Circuits:
 def circuits(now: datetime) -> Circuits:
     """How the carriers stand. One whose time is up is given to one caller to try."""
     found = Circuits()
-    for name, open_until in CarrierHealth.objects.filter(open_until__isnull=False).values_list("name", "open_until"):
-        found.open.add(name)
-        if open_until <= now and _claim_probe(name, open_until, now=now):
+    rows = CarrierHealth.objects.filter(Q(failures__gt=0) | Q(open_until__isnull=False))
+    for name, open_until in rows.values_list("name", "open_until"):
+        _troubled.add(name)
+        if open_until:
+            found.open.add(name)
+        if open_until and open_until <= now and _claim_probe(name, open_until, now=now):
             found.to_probe.add(name)
     return found
 
@@ -69,7 +76,7 @@ def note(answered: Iterable[tuple[str, Answer]], *, now: datetime) -> None:
             faults[name] += 1
         else:
             good.add(name)
-    for name in good - faults.keys():
+    for name in _troubled & good - faults.keys():
         _note_success(name)
     for name, count in faults.items():
         _note_failures(name, count, now=now)
@@ -85,9 +92,11 @@ def _note_success(name: str) -> None:
     failing = CarrierHealth.objects.filter(name=name).filter(Q(failures__gt=0) | Q(open_until__isnull=False))
     if failing.update(failures=0, failing_since=None, open_until=None):
         logger.info("Carrier %s works", name)
+    _troubled.discard(name)
 
 
 def _note_failures(name: str, count: int, *, now: datetime) -> None:
+    _troubled.add(name)
     insert_missing(CarrierHealth, [CarrierHealth(name=name)])
     mine = CarrierHealth.objects.filter(name=name)
     if not mine.filter(failing_since__gt=now - WINDOW).update(failures=F("failures") + count):

@@ -35,24 +35,32 @@ def plan(delivery: Delivery, *, carrier: str, answer: Answer, now: datetime) -> 
     The answer's own attempt must be stored already: carriers that refused are read from the attempts.
     """
     tries = delivery.attempt_count + 1
-    # As many as count: what was refused before a moderator tried a dead letter again does not.
-    newest = DeliveryAttempt.objects.filter(delivery=delivery).order_by("-started_at", "-number")
-    attempts = newest.values_list("carrier", "outcome")[:tries]
-    refused = {name for name, outcome in attempts if outcome == AttemptOutcome.PERMANENT}
-    open_carriers = [name for name in routing.route(delivery.address) if name not in refused]
+    left = open_carriers(delivery, tries=tries)
+    others = [name for name in left if name != carrier]
     if answer.outcome is Outcome.PERMANENT:
-        left = [name for name in open_carriers if name != carrier]
-        return Plan(left[0], now, delivery.repeat) if left else None
-    if tries >= _tries(delivery) or not open_carriers:
+        return Plan(others[0], now, delivery.repeat) if others else None
+    if tries >= _tries(delivery) or not left:
         return None
     if answer.outcome is Outcome.UNKNOWN:
-        other = next((name for name in open_carriers if name != carrier), None)
-        return Plan(other or carrier, now if other else now + UNKNOWN_DELAY, delivery.repeat + 1)
+        return Plan(others[0] if others else carrier, now if others else now + UNKNOWN_DELAY, delivery.repeat + 1)
+    if delivery.priority == Priority.SOS and others and tries < len(left):
+        # An SOS does not wait for a carrier while there is one that was not asked yet.
+        return Plan(others[0], now, delivery.repeat)
     return Plan(
-        _carrier_after_transient(open_carriers, carrier=carrier, tries=tries),
+        _carrier_after_transient(left, carrier=carrier, tries=tries),
         now + _backoff(delivery, tries=tries, retry_after=answer.retry_after),
         delivery.repeat,
     )
+
+
+def open_carriers(delivery: Delivery, *, tries: int | None = None) -> list[str]:
+    """The carriers for this delivery that have not refused it for good, in order of preference."""
+    newest = DeliveryAttempt.objects.filter(delivery=delivery).order_by("-started_at", "-number")
+    # As many as count: what was refused before a moderator tried a dead letter again does not.
+    attempts = newest.values_list("carrier", "outcome")[: tries or delivery.attempt_count]
+    refused = {name for name, outcome in attempts if outcome == AttemptOutcome.PERMANENT}
+    route = routing.route(delivery.address, channel=delivery.channel)
+    return [name for name in route if name not in refused]
 
 
 def _tries(delivery: Delivery) -> int:

@@ -425,15 +425,25 @@ class TestP8Priority:
         assert [entry.to for entry in carrier.journal()] == ["+447700900999"]
         assert seen(alert).status == "accepted"
 
-    def test_p8_an_sos_that_comes_while_others_wait_is_the_next_to_go(self, carrier: LocalCarrier) -> None:
+    def test_p8_an_sos_goes_while_slow_carriers_hold_everything_else(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        release, sent = threading.Event(), []
+
+        def slow_but_for_an_sos(message: OutgoingMessage) -> Answer:
+            if message.kind == Kind.INVITATION:
+                release.wait(20)
+            sent.append(message.kind)
+            return Answer(Outcome.ACCEPTED, carrier_message_id="SM1")
+
+        use(monkeypatch, StubCarrier(slow_but_for_an_sos))
         for _ in range(5):
             make(kind=Kind.INVITATION, priority=Priority.NORMAL)
         dispatcher = Dispatcher(concurrency=1)
         dispatcher.cycle()
-        make("+447700900999")
-        wait_until(lambda: dispatcher.cycle().claimed)
+        alert = make("+447700900999")
+        wait_until(lambda: dispatcher.cycle().finished and seen(alert).status == "accepted")
+        assert sent == [Kind.SOS]
+        release.set()
         dispatcher.close()
-        assert [entry.to for entry in carrier.journal()] == [BRITISH, "+447700900999"]
 
     def test_p8_all_clears_go_between_alerts_and_invitations(self, carrier: LocalCarrier) -> None:
         make("+447700900003", kind=Kind.INVITATION, priority=Priority.NORMAL)
@@ -557,12 +567,19 @@ class TestRetries:
 
     def test_after_three_failures_the_other_carrier_gets_a_turn(self, carrier: LocalCarrier, at: Hands) -> None:
         carrier.script(None, Reply.refuse(503, times=FOREVER), carrier="fast2sms")
-        row = make(INDIAN)
+        row = make(INDIAN, priority=Priority.SAFETY)
         for _ in range(4):
             drain()
             at.forward(200)
         assert [name for name, _ in outcomes(row)] == ["fast2sms"] * 3 + ["twilio"]
         assert seen(row).status == "accepted"
+
+    def test_p8_an_sos_turns_to_the_other_carrier_after_one_failure(self, carrier: LocalCarrier) -> None:
+        carrier.script(None, Reply.refuse(429, 995, times=FOREVER, headers={"Retry-After": "50"}), carrier="fast2sms")
+        row = make(INDIAN)
+        drain()
+        assert [name for name, _ in outcomes(row)] == ["fast2sms", "twilio"]
+        assert (seen(row).status, seen(row).repeat) == ("accepted", 0)
 
     def test_p6_a_requeued_dead_letter_is_sent(self, carrier: LocalCarrier, at: Hands) -> None:
         carrier.script(None, Reply.refuse(503, times=10))
