@@ -11,13 +11,19 @@ from datetime import datetime
 from django.db import transaction
 
 from casualmeet.db import retry_transient, update_rows
-from notifications import live, retrying
+from notifications import live, receipts, retrying
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
 from notifications.claims import Job, mine
-from notifications.models import Delivery, DeliveryAttempt, DeliveryStatus
+from notifications.models import AttemptOutcome, Channel, Delivery, DeliveryAttempt, DeliveryStatus
+from notifications.polling import first_poll
 
 logger = logging.getLogger(__name__)
+
+RECORDED = (
+    *("finished_at", "outcome", "carrier_message_id", "http_status", "error_code", "error_class", "detail", "raw"),
+    "poll_at",
+)
 
 
 @retry_transient
@@ -31,8 +37,28 @@ def finish(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:
         for job, answer in answered:
             if answer.outcome is not Outcome.ACCEPTED:
                 _retry_or_end(job, answer, now=now)
+        receipts.settle([job.attempt.pk for job, _ in accepted], now=now)
+        _learn(answered, now=now)
     people = {job.delivery.person_id for job, _ in answered if job.delivery.person_id}
     live.publish(live.MODERATION, *map(live.person_group, people))
+
+
+@retry_transient
+def finish_found(job: Job, message_id: str, *, now: datetime) -> None:
+    """The attempt whose answer was lost had gone out after all: the delivery stands on it, and nothing is sent again."""
+    doubt = job.doubt
+    if doubt is None:
+        raise ValueError("There was no doubt.")
+    with transaction.atomic():
+        DeliveryAttempt.objects.filter(pk=doubt.pk, outcome=AttemptOutcome.UNKNOWN).update(
+            outcome=AttemptOutcome.ACCEPTED,
+            carrier_message_id=message_id or doubt.carrier_message_id,
+            detail="Its answer was lost; the carrier, asked later, had accepted it.",
+            poll_at=first_poll(doubt.carrier, now),
+        )
+        _accept([job], carrier=doubt.carrier, now=now)
+        DeliveryAttempt.objects.filter(pk=job.attempt.pk, outcome=AttemptOutcome.OPEN).delete()
+        receipts.settle([doubt.pk], now=now)
 
 
 def _record_attempts(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:
@@ -47,11 +73,19 @@ def _record_attempts(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -
         attempt.error_class = answer.error_class[:20]
         attempt.detail = answer.detail[:300]
         attempt.raw = answer.raw.replace("\x00", "�")
+        attempt.poll_at = first_poll(attempt.carrier, now) if answer.outcome is Outcome.ACCEPTED else None
     update_rows(
         DeliveryAttempt,
         [job.attempt for job, _ in answered],
-        ["finished_at", "outcome", "carrier_message_id", "http_status", "error_code", "error_class", "detail", "raw"],
+        RECORDED,
     )
+
+
+def _learn(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:
+    """What an answer says about the address, beyond this delivery."""
+    for job, answer in answered:
+        if answer.error_class == "opt_out" and job.delivery.channel == Channel.SMS:
+            receipts.opt_out(job.delivery.address, source=job.attempt.carrier, now=now)
 
 
 def _accept(jobs: list[Job], *, carrier: str, now: datetime) -> None:

@@ -6,7 +6,7 @@ Every step is one conditional update, so that any number of dispatchers share th
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import uuid4
 
@@ -22,10 +22,11 @@ from notifications.outbox import WENT_OUT
 
 logger = logging.getLogger(__name__)
 
-# A carrier call takes at most 25 s: 9 to look up and connect, 8 to the first byte, 8 for a trickling answer. One that
-# is not begun in the rest of the lease is not begun at all.
-LEASE = timedelta(seconds=40)
-LONGEST_CALL = timedelta(seconds=26)
+# A carrier call takes at most 25 s: 9 to look up and connect, 8 to the first byte, 8 for a trickling answer; asking
+# about an earlier one, 5. One that is not begun in the rest of the lease is not begun at all.
+LEASE = timedelta(seconds=45)
+LONGEST_ASKING = timedelta(seconds=5)
+LONGEST_CALL = LONGEST_ASKING + timedelta(seconds=26)
 FOLLOW_DELAY = timedelta(seconds=1)
 
 
@@ -34,12 +35,14 @@ class Job:
     """A delivery that this dispatcher holds, with its open attempt and what to send.
 
     `start_by` is on this machine's monotonic clock, in seconds: a call begun later could outlive the lease.
+    `doubt` is the attempt before this one, where nobody knows whether it went out: its carrier is asked first.
     """
 
     delivery: Delivery
     attempt: DeliveryAttempt
     message: OutgoingMessage
     start_by: float
+    doubt: DeliveryAttempt | None = None
 
 
 @retry_transient
@@ -64,7 +67,7 @@ def claim_jobs(limit: int, *, urgent: bool, now: datetime) -> list[Job]:
         opened = [_open_attempt(one, circuits, now=now, start_by=start_by) for one in _ready(taken, now=now)]
         jobs = [job for job in opened if job]
         insert_missing(DeliveryAttempt, [job.attempt for job in jobs])
-    return jobs
+    return _with_doubts(jobs)
 
 
 def mine(delivery: Delivery) -> models.QuerySet[Delivery]:
@@ -87,6 +90,16 @@ def _ready(deliveries: list[Delivery], *, now: datetime) -> list[Delivery]:
         else:
             mine(delivery).update(status=DeliveryStatus.QUEUED, next_attempt_at=now + FOLLOW_DELAY)
     return ready
+
+
+def _with_doubts(jobs: list[Job]) -> list[Job]:
+    """The jobs, each with the attempt before it where that one's answer was lost."""
+    repeats = [job.delivery.pk for job in jobs if job.delivery.repeat]
+    if not repeats:
+        return jobs
+    lost = DeliveryAttempt.objects.filter(delivery__in=repeats, outcome=AttemptOutcome.UNKNOWN)
+    latest = {(attempt.delivery_id, attempt.number): attempt for attempt in lost}
+    return [replace(job, doubt=latest.get((job.delivery.pk, job.attempt.number - 1))) for job in jobs]
 
 
 def _open_attempt(delivery: Delivery, circuits: Circuits, *, now: datetime, start_by: float) -> Job | None:

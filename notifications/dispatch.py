@@ -17,12 +17,13 @@ from django.conf import settings
 
 from casualmeet import clock
 from casualmeet.db import is_transient
-from notifications import health, wake
-from notifications.answers import finish
+from notifications import health, receipts, wake
+from notifications.answers import finish, finish_found
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
 from notifications.carriers.loop import CarrierLoop
-from notifications.claims import Job, claim_jobs
+from notifications.claims import LONGEST_ASKING, Job, claim_jobs
+from notifications.models import Channel
 from notifications.recovery import recover_leases
 from ops.worker import run_cycles
 
@@ -43,6 +44,15 @@ class Counts:
     finished: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a job: the carrier's answer, or the id under which its lost predecessor was found."""
+
+    job: Job
+    answer: Answer | None
+    found: str = ""
+
+
 class Dispatcher:
     """Runs cycles in the calling thread, and up to `concurrency` carrier calls at the same time.
 
@@ -54,8 +64,8 @@ class Dispatcher:
         self._calls = CarrierLoop()
         self._slots = {urgent: asyncio.Semaphore(self.concurrency) for urgent in (True, False)}
         self._in_flight = {True: 0, False: 0}
-        self._answers: queue.SimpleQueue[tuple[Job, Answer, bool]] = queue.SimpleQueue()
-        self._unstored: list[tuple[Job, Answer]] = []
+        self._answers: queue.SimpleQueue[tuple[Result, bool]] = queue.SimpleQueue()
+        self._unstored: list[Result] = []
         self._recovered_at = 0.0
 
     @property
@@ -102,22 +112,23 @@ class Dispatcher:
         async with self._slots[urgent]:
             # Frozen, or kept waiting by slow carriers: by now another dispatcher may have taken it over.
             late = time.monotonic() > job.start_by
-            answer = NOT_SENT if late else await _call_carrier(job)
-        self._answers.put((job, answer, urgent))
+            found = None if late else await _ask_about(job)
+            answer = NOT_SENT if late else None if found is not None else await _call_carrier(job)
+        self._answers.put((Result(job, answer, found or ""), urgent))
         wake.work.set()
 
     def _store_answers(self) -> int:
         """Only an answer that is stored leaves `_unstored`; a database that is away raises here."""
         while not self._answers.empty():
-            job, answer, urgent = self._answers.get()
-            self._unstored.append((job, answer))
+            result, urgent = self._answers.get()
+            self._unstored.append(result)
             self._in_flight[urgent] -= 1
-        answered = self._unstored
-        if answered:
-            _store(answered)
+        results = self._unstored
+        if results:
+            _store(results)
             self._unstored = []
-            health.note([(job.attempt.carrier, answer) for job, answer in answered], now=clock.now())
-        return len(answered)
+            health.note([(one.job.attempt.carrier, one.answer) for one in results if one.answer], now=clock.now())
+        return len(results)
 
 
 def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None = None) -> None:
@@ -140,19 +151,52 @@ def _wait(poll_seconds: float) -> None:
     wake.work.clear()
 
 
-def _store(answered: list[tuple[Job, Answer]]) -> None:
+def _store(results: list[Result]) -> None:
     """All in one transaction; where one of them can't be stored, it alone is left to its lease (P14)."""
+    for result in results:
+        if result.answer is None:
+            _store_alone(result)
+    answered = [(result.job, result.answer) for result in results if result.answer is not None]
     try:
         finish(answered, now=clock.now())
     except Exception as error:
         if is_transient(error):
             raise
         logger.exception("Storing %d answers failed; storing them one by one", len(answered))
-        for one in answered:
-            try:
-                finish([one], now=clock.now())
-            except Exception:
-                logger.exception("The answer for delivery %s can't be stored", one[0].delivery.pk)
+        for result in results:
+            if result.answer is not None:
+                _store_alone(result)
+
+
+def _store_alone(result: Result) -> None:
+    try:
+        if result.answer is None:
+            finish_found(result.job, result.found, now=clock.now())
+        else:
+            finish([(result.job, result.answer)], now=clock.now())
+    except Exception as error:
+        if result.answer is None and is_transient(error):
+            raise
+        logger.exception("The answer for delivery %s can't be stored", result.job.delivery.pk)
+
+
+async def _ask_about(job: Job) -> str | None:
+    """The id of the attempt before this one, whose answer was lost, where its carrier knows of it; else None."""
+    doubt = job.doubt
+    if doubt is None:
+        return None
+    if doubt.receipt_rank and doubt.receipt not in receipts.FAILED:
+        return doubt.carrier_message_id  # a receipt has come meanwhile: so it was taken
+    find = getattr(routing.get(doubt.carrier), "find", None)
+    if find is None or job.delivery.channel != Channel.SMS:
+        return None
+    try:
+        async with asyncio.timeout(LONGEST_ASKING.total_seconds()):
+            found: str | None = await find(to=job.message.to, text=doubt.text, since=doubt.started_at)
+            return found
+    except Exception:
+        logger.exception("Carrier %s could not be asked", doubt.carrier)
+        return None
 
 
 async def _call_carrier(job: Job) -> Answer:

@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 from uuid import UUID
@@ -27,6 +28,7 @@ from notifications.carriers.transport import (
     TransportError,
     path_of,
 )
+from notifications.carriers.twilio_status import find_message
 
 BASE_URL: Final = "https://api.twilio.com"
 
@@ -79,6 +81,11 @@ class TwilioCarrier:
                 **self._sender,
             )
         )
+
+    async def find(self, *, to: str, text: str, since: datetime) -> str | None:
+        """The SID of a message that may have gone out though its answer was lost; None if Twilio knows of none."""
+        auth = (self.client.username, self.client.password)
+        return await find_message(self.transport, auth, to=to, since=since, reference=storable(text))
 
     async def close(self) -> None:
         """Close the connections."""
