@@ -4,7 +4,7 @@ import re
 from datetime import timedelta
 
 from django.contrib.auth.hashers import check_password, make_password
-from django.db.models import F
+from django.db.models import F, Q
 
 from casualmeet import clock
 from casualmeet.refusal import Refusal
@@ -34,21 +34,26 @@ def check(person: User, pin: str) -> bool:
     """True when the PIN is right, False when the person has none. Raises Refusal (403, 429) when it is missing or wrong."""
     if not person.safe_pin:
         return False
-    now = clock.now()
-    if person.pin_locked_until and person.pin_locked_until > now:
-        raise Refusal("Too many wrong PINs. Wait five minutes.", code="pin_locked", status=429)
     if not pin:
         raise Refusal("Your PIN is needed.", code="pin_required", status=403)
+    _take_a_try(person)
     if not check_password(pin, person.safe_pin):
-        _count_failure(person)
+        _lock_after_the_last(person)
         raise Refusal("That is not your PIN. Nothing was changed.", code="wrong_pin", status=403)
-    if person.pin_failures:
-        User.objects.filter(pk=person.pk).update(pin_failures=0, pin_locked_until=None)
+    User.objects.filter(pk=person.pk).update(pin_failures=0, pin_locked_until=None)
     return True
 
 
-def _count_failure(person: User) -> None:
-    User.objects.filter(pk=person.pk).update(pin_failures=F("pin_failures") + 1)
+def _take_a_try(person: User) -> None:
+    """Counted before the PIN is looked at, so that guesses made at the same time get no more tries than others."""
+    unlocked = Q(pin_locked_until__isnull=True) | Q(pin_locked_until__lte=clock.now())
+    mine = User.objects.filter(unlocked, pk=person.pk, pin_failures__lt=MAX_FAILURES)
+    if not mine.update(pin_failures=F("pin_failures") + 1):
+        _lock_after_the_last(person)
+        raise Refusal("Too many wrong PINs. Wait five minutes.", code="pin_locked", status=429)
+
+
+def _lock_after_the_last(person: User) -> None:
     User.objects.filter(pk=person.pk, pin_failures__gte=MAX_FAILURES).update(
         pin_failures=0, pin_locked_until=clock.now() + PAUSE
     )

@@ -665,7 +665,7 @@ class TestGarbage:
     def test_p7_no_answer_in_time_is_a_lost_answer(
         self, carrier: LocalCarrier, at: Hands, monkeypatch: pytest.MonkeyPatch, fault: Any
     ) -> None:
-        short: dict[str, Any] = {"base_url": carrier.url, "connect_timeout": 0.2, "read_timeout": 0.2}
+        short: dict[str, Any] = {"base_url": carrier.url, "connect_timeout": 5, "read_timeout": 0.2}
         use(
             monkeypatch,
             Fast2SMSCarrier(API_KEY, **short),

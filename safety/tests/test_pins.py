@@ -107,6 +107,7 @@ def test_a_wrong_pin_changes_nothing_about_timer_or_incident(
     before = MeetingTimer.objects.values().get(), SosEvent.objects.values().get()
     for wrong in WRONG:
         code = "wrong_pin" if wrong else "pin_required"
+        User.objects.filter(pk=asha.pk).update(pin_failures=0)
         with subtests.test(wrong=wrong[:10]):
             for verb in (timers.check_in, timers.cancel):
                 refused(403, code, verb, timer, pin=wrong)
@@ -128,6 +129,20 @@ def test_ten_wrong_pins_in_a_row_are_followed_by_a_pause_of_five_minutes(asha: U
     wall.move(minutes=5, milliseconds=-1)
     refused(429, "pin_locked", pins.check, fresh(asha), PIN)
     wall.move(milliseconds=1)
+    assert pins.check(fresh(asha), PIN)
+
+
+def test_guesses_made_at_the_same_time_get_no_more_tries(asha: User, wall: Clock) -> None:
+    at_once = [fresh(asha) for _ in range(11)]
+    for person in at_once[:10]:
+        refused(403, "wrong_pin", pins.check, person, "0000")
+    refused(429, "pin_locked", pins.check, at_once[10], PIN)
+
+
+def test_a_crash_amid_the_last_try_does_not_lock_for_good(asha: User, wall: Clock) -> None:
+    User.objects.filter(pk=asha.pk).update(pin_failures=10)
+    refused(429, "pin_locked", pins.check, fresh(asha), PIN)
+    wall.move(minutes=5)
     assert pins.check(fresh(asha), PIN)
 
 
