@@ -15,9 +15,9 @@ from django.db import models, transaction
 from casualmeet.db import insert_missing, retry_transient
 from notifications import composing, health, retrying
 from notifications.carriers import routing
-from notifications.carriers.base import OutgoingMessage
+from notifications.carriers.base import ErrorClass, OutgoingMessage
 from notifications.health import Circuits
-from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus, Priority
+from notifications.models import AttemptOutcome, Channel, Delivery, DeliveryAttempt, DeliveryStatus, OptOut, Priority
 from notifications.outbox import WENT_OUT
 
 logger = logging.getLogger(__name__)
@@ -76,20 +76,28 @@ def mine(delivery: Delivery) -> models.QuerySet[Delivery]:
 
 
 def _ready(deliveries: list[Delivery], *, now: datetime) -> list[Delivery]:
-    """Those whose predecessor went out; the others wait for it, or are dropped with it."""
+    """Those that may go now. Who sent STOP gets no text, and what follows another message waits for it."""
+    numbers = [delivery.address for delivery in deliveries if delivery.channel == Channel.SMS]
+    stopped = set(OptOut.objects.filter(phone__in=numbers).values_list("phone", flat=True)) if numbers else set()
     ready = []
     for delivery in deliveries:
-        if delivery.follows_id is None:
+        if delivery.channel == Channel.SMS and delivery.address in stopped:
+            _bury(delivery, error_class="opt_out", detail="This number sent STOP.", now=now)
+        elif delivery.follows_id is None or _may_follow(delivery, now=now):
             ready.append(delivery)
-            continue
-        leader = Delivery.objects.filter(pk=delivery.follows_id)
-        if leader.filter(WENT_OUT).exists():
-            ready.append(delivery)
-        elif leader.filter(status__in=[DeliveryStatus.DEAD, DeliveryStatus.CANCELLED]).exists():
-            _end(delivery, DeliveryStatus.CANCELLED, now=now)
-        else:
-            mine(delivery).update(status=DeliveryStatus.QUEUED, next_attempt_at=now + FOLLOW_DELAY)
     return ready
+
+
+def _may_follow(delivery: Delivery, *, now: datetime) -> bool:
+    """Whether its predecessor went out; if that is still open it waits, if it never will it is dropped."""
+    leader = Delivery.objects.filter(pk=delivery.follows_id)
+    if leader.filter(WENT_OUT).exists():
+        return True
+    if leader.filter(status__in=[DeliveryStatus.DEAD, DeliveryStatus.CANCELLED]).exists():
+        _end(delivery, DeliveryStatus.CANCELLED, now=now)
+    else:
+        mine(delivery).update(status=DeliveryStatus.QUEUED, next_attempt_at=now + FOLLOW_DELAY)
+    return False
 
 
 def _with_doubts(jobs: list[Job]) -> list[Job]:
@@ -122,7 +130,8 @@ def _open_attempt(delivery: Delivery, circuits: Circuits, *, now: datetime, star
         message = composing.message_for(delivery, carrier=carrier, attempt_id=attempt_id, now=now)
     except Exception as error:
         logger.exception("Delivery %s can't be sent", delivery.pk)
-        _bury_unsendable(delivery, carrier=carrier, error=error, now=now)
+        error_class: ErrorClass = "content" if carrier else "config"
+        _bury(delivery, carrier=carrier, error_class=error_class, detail=f"{type(error).__name__}: {error}", now=now)
         return None
     attempt = DeliveryAttempt(
         id=attempt_id,
@@ -135,7 +144,8 @@ def _open_attempt(delivery: Delivery, circuits: Circuits, *, now: datetime, star
     return Job(delivery=delivery, attempt=attempt, message=message, start_by=start_by)
 
 
-def _bury_unsendable(delivery: Delivery, *, carrier: str, error: Exception, now: datetime) -> None:
+def _bury(delivery: Delivery, *, error_class: ErrorClass, detail: str, now: datetime, carrier: str = "") -> None:
+    """A dead letter with the reason, for which no carrier was called."""
     DeliveryAttempt.objects.create(
         delivery=delivery,
         number=delivery.attempt_count + 1,
@@ -144,8 +154,8 @@ def _bury_unsendable(delivery: Delivery, *, carrier: str, error: Exception, now:
         started_at=now,
         finished_at=now,
         outcome=AttemptOutcome.PERMANENT,
-        error_class="content" if carrier else "config",
-        detail=f"{type(error).__name__}: {error}"[:300],
+        error_class=error_class,
+        detail=detail[:300],
     )
     _end(delivery, DeliveryStatus.DEAD, now=now)
 

@@ -17,7 +17,7 @@ from django.db.utils import DataError, OperationalError
 
 from casualmeet import clock
 from casualmeet.db import is_transient
-from notifications import answers, claims, dispatch, outbox, recovery, retrying, wake
+from notifications import answers, claims, dispatch, outbox, receipts, recovery, retrying, wake
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome, OutgoingMessage
 from notifications.carriers.fast2sms import Fast2SMSCarrier
@@ -465,6 +465,24 @@ class TestP8Priority:
         dispatcher.close()
         position = [entry.to for entry in carrier.journal()].index("+447700900999")
         assert position <= 5
+
+
+class TestOptOuts:
+    def test_who_sent_stop_after_an_alert_was_queued_gets_no_text(self, carrier: LocalCarrier) -> None:
+        row, other = make(), make(INDIAN)
+        receipts.opt_out(BRITISH, source="reply", now=clock.now())
+        drain()
+        assert [entry.to for entry in carrier.journal()] == [INDIAN]
+        assert (seen(row).status, seen(other).status) == ("dead", "accepted")
+        assert row.attempts.get().error_class == "opt_out"
+
+    def test_a_carrier_that_knows_of_a_stop_is_believed_from_then_on(self, carrier: LocalCarrier) -> None:
+        carrier.script(BRITISH, Reply.refuse(400, 21610))
+        make()
+        drain()
+        make()
+        drain()
+        assert len(carrier.journal()) == 1
 
 
 class TestRetries:
