@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from django.db import models, transaction
 
@@ -83,14 +83,14 @@ def _ready(deliveries: list[Delivery], *, now: datetime) -> list[Delivery]:
     for delivery in deliveries:
         if delivery.channel == Channel.SMS and delivery.address in stopped:
             _bury(delivery, error_class="opt_out", detail="This number sent STOP.", now=now)
-        elif delivery.follows_id is None or _may_follow(delivery, now=now):
+        elif delivery.follows_id is None or _may_follow(delivery, delivery.follows_id, now=now):
             ready.append(delivery)
     return ready
 
 
-def _may_follow(delivery: Delivery, *, now: datetime) -> bool:
+def _may_follow(delivery: Delivery, leader_id: UUID, *, now: datetime) -> bool:
     """Whether its predecessor went out; if that is still open it waits, if it never will it is dropped."""
-    leader = Delivery.objects.filter(pk=delivery.follows_id)
+    leader = Delivery.objects.filter(pk=leader_id)
     if leader.filter(WENT_OUT).exists():
         return True
     if leader.filter(status__in=[DeliveryStatus.DEAD, DeliveryStatus.CANCELLED]).exists():
