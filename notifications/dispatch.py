@@ -17,7 +17,7 @@ from django.conf import settings
 
 from casualmeet import clock
 from casualmeet.db import is_transient
-from notifications import health, receipts, wake
+from notifications import health, polling, receipts, wake
 from notifications.answers import finish, finish_found
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
@@ -30,6 +30,7 @@ from ops.worker import run_cycles
 logger = logging.getLogger(__name__)
 
 RECOVERY_SECONDS = 2.0
+RECEIPTS_SECONDS = 1.0
 GATHER_SECONDS = 0.005
 # So many times the slots are claimed: what is claimed ahead fills a slot the moment it falls free.
 AHEAD = 2
@@ -138,10 +139,18 @@ def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None =
     dispatcher = Dispatcher(concurrency=concurrency)
     listener = threading.Thread(target=wake.listen, args=(stop,), name="wake", daemon=True)
     listener.start()
+    poller = threading.Thread(target=_poll, args=(stop,), name="receipts")
+    poller.start()
     try:
         run_cycles(dispatcher.cycle, stop=stop, wait=lambda _: _wait(poll_seconds))
     finally:
         dispatcher.close()
+        poller.join()
+
+
+def _poll(stop: threading.Event) -> None:
+    """Ask carriers for receipts that did not come, beside the dispatching, which never waits for it."""
+    run_cycles(lambda: polling.run_once(clock.now()), stop=stop, wait=lambda _: stop.wait(RECEIPTS_SECONDS))
 
 
 def _wait(poll_seconds: float) -> None:
