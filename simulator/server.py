@@ -12,9 +12,11 @@ from aiohttp import web
 from simulator import credentials
 from simulator.callbacks import Sent, SiteCaller
 from simulator.clock import VirtualClock
+from simulator.inbound import Inbound
 from simulator.journal import Entry, Journal, Request, Wanted
 from simulator.rules import Callbacks, Rules, Script
-from simulator.twilio import Twilio, problem
+from simulator.twilio import Twilio
+from simulator.twilio_api import Account, problem
 
 T = TypeVar("T")
 
@@ -45,8 +47,10 @@ class Simulator:
         self.journal = Journal()
         self.rules = Rules()
         self.callbacks = SiteCaller(self.clock, site=site, public_url=public_url)
-        inbound = self.callbacks.public_url + INBOUND_PATH
-        self.twilio = Twilio(self.clock, self.journal, self.rules, self.callbacks, inbound_url=inbound, pace=pace)
+        self.account = Account()
+        parts = (self.clock, self.journal, self.rules)
+        self.twilio = Twilio(*parts, self.callbacks, self.account, pace=pace)
+        self.inbound = Inbound(self.twilio, self.callbacks, url=self.callbacks.public_url + INBOUND_PATH)
         self._listener: socket.socket
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread
@@ -131,7 +135,7 @@ class Simulator:
 
     def text_from(self, phone: str, text: str, *, to: str = "", **more: str) -> Sent:
         """The person at `phone` sends a text (to the number that texted last); returns what the site answered."""
-        sent = self.run(self.twilio.text_from_person(phone, text, to=to, **more))
+        sent = self.run(self.inbound.text(phone, text, to=to, **more))
         self.settle()
         return sent
 
