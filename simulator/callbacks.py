@@ -109,12 +109,18 @@ class SiteCaller:
         """`url` as Twilio resolves it: relative to the document it came with, or to the site."""
         return urljoin(base or self.public_url + "/", url)
 
-    async def tell(self, url: str, fields: Mapping[str, str], faults: Callbacks = _USUAL) -> Sent | None:
-        """Post one callback with its faults, and its copies; None where it is lost."""
+    async def tell(self, url: str, fields: Mapping[str, str], faults: Callbacks = _USUAL) -> None:
+        """Post one status callback, with its faults and its copies."""
         if faults.lost or not url:
-            return None
+            return
         if faults.late:
             await self._clock.sleep(faults.late)
+        sent = await self.send(url, fields, faults)
+        for _ in range(faults.copies):
+            await self.replay(sent)
+
+    async def send(self, url: str, fields: Mapping[str, str], faults: Callbacks = _USUAL) -> Sent:
+        """Post one request, wrong in the ways that `faults` say, and return what came of it."""
         form, token = dict(fields), AUTH_TOKEN
         if faults.wrong_account:
             form["AccountSid"] = OTHER_ACCOUNT
@@ -129,10 +135,7 @@ class SiteCaller:
             "X-Twilio-Signature": signature(signed, form, token),
             "I-Twilio-Idempotency-Token": secrets.token_hex(16),
         }
-        sent = await self._post_patiently(url, form, headers)
-        for _ in range(faults.copies):
-            await self._post_patiently(url, form, headers)
-        return sent
+        return await self._post_patiently(url, form, headers)
 
     async def replay(self, sent: Sent) -> Sent:
         """The very same request again."""

@@ -73,8 +73,7 @@ class Inbound:
             on_phone=True,
         )
         self._obey(word, phone, sender, in_pool=in_pool)
-        sent = await self._caller.tell(self.url, {**fields, **more})
-        assert sent is not None
+        sent = await self._caller.send(self.url, {**fields, **more})
         for reply in _replies(sent.body) if sent.ok else ():
             self._reply(phone, sender, reply, in_pool=in_pool)
         return sent

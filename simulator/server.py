@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Self, TypeVar
@@ -11,12 +12,14 @@ from aiohttp import web
 
 from simulator import credentials
 from simulator.callbacks import Sent, SiteCaller
+from simulator.calls import Call
 from simulator.clock import VirtualClock
 from simulator.inbound import Inbound
 from simulator.journal import Entry, Journal, Request, Wanted
 from simulator.rules import Callbacks, Rules, Script
 from simulator.twilio import Twilio
 from simulator.twilio_api import Account, problem
+from simulator.voice import Voice
 
 T = TypeVar("T")
 
@@ -50,6 +53,7 @@ class Simulator:
         self.account = Account()
         parts = (self.clock, self.journal, self.rules)
         self.twilio = Twilio(*parts, self.callbacks, self.account, pace=pace)
+        self.voice = Voice(*parts, self.callbacks, self.account, pace=pace)
         self.inbound = Inbound(self.twilio, self.callbacks, url=self.callbacks.public_url + INBOUND_PATH)
         self._listener: socket.socket
         self._loop: asyncio.AbstractEventLoop
@@ -139,12 +143,19 @@ class Simulator:
         self.settle()
         return sent
 
+    def ringing(self, phone: str, *, timeout: float = 10.0) -> "Phone":
+        """The phone, once a call rings there (or is going on). Raises TimeoutError."""
+        deadline = time.monotonic() + timeout
+        while (call := self.voice.ringing(phone)) is None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{phone} does not ring after {timeout:g} s")
+            time.sleep(0.01)
+        return Phone(self, call)
+
     def tell(self, path: str, fields: Mapping[str, str], **faults: Any) -> Sent:
         """Post any callback to the site, signed unless the faults say otherwise (fields of `Callbacks`)."""
         url = self.callbacks.absolute(path)
-        sent = self.run(self.callbacks.tell(url, fields, Callbacks(**faults)))
-        assert sent is not None
-        return sent
+        return self.run(self.callbacks.send(url, fields, Callbacks(**faults)))
 
     def replay(self, sent: Sent) -> Sent:
         """Send the very same callback again."""
@@ -197,7 +208,7 @@ class Simulator:
         await self._listen()
 
     def _routes(self) -> list[web.RouteDef]:
-        return [*self.twilio.routes(), web.route("*", "/{anything:.*}", self._stray)]
+        return [*self.twilio.routes(), *self.voice.routes(), web.route("*", "/{anything:.*}", self._stray)]
 
     async def _listen(self) -> None:
         self._site = web.SockSite(self._runner, self._listener)
@@ -222,3 +233,34 @@ class Simulator:
         self.journal.stray(f"{request.method} {request.path}")
         answer = problem(404, 20404)
         return web.Response(status=answer.status, body=answer.body, content_type="application/json")
+
+
+class Phone:
+    """A phone that rings, and the person who holds it. Each verb returns when the site has been told and has answered."""
+
+    def __init__(self, sim: Simulator, call: Call) -> None:
+        self._sim = sim
+        self.call = call
+
+    @property
+    def heard(self) -> list[str]:
+        """What was said so far."""
+        return list(self.call.heard)
+
+    def answer(self, by: str = "human") -> Self:
+        """Take the call, as a person or as another of Twilio's AnsweredBy."""
+        return self._do(self._sim.voice.switchboard.answer(self.call, by=by))
+
+    def press(self, digits: str) -> Self:
+        """Press keys."""
+        return self._do(self._sim.voice.switchboard.press(self.call, digits))
+
+    def hang_up(self) -> Self:
+        """End the call, or decline it while it rings."""
+        status = "busy" if self.call.status == "ringing" else "completed"
+        return self._do(self._sim.voice.switchboard.end(self.call, status))
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> Self:
+        self._sim.run(work)
+        self._sim.settle()
+        return self

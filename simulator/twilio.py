@@ -4,8 +4,7 @@ Twilio docs: "Messages resource", "Message scheduling", "Lookup v2", "Error and 
 nothing, the comment says what we assume.
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,14 +18,12 @@ from simulator.credentials import FROM_NUMBER
 from simulator.face import Face
 from simulator.journal import Journal
 from simulator.messages import API_VERSION, QUEUE_SECONDS, Courier, Message, new_sid
-from simulator.rules import Rules, Step, accept
-from simulator.twilio_api import CODES, Account, denial, form_of, instant, or_scripted, paged, problem
+from simulator.rules import Rules, accept
+from simulator.twilio_api import E164, Account, date_filter, denial, form_of, or_scripted, paged, problem, refusal
 
 MAX_BODY: Final = 1600
 MIN_SCHEDULE_SECONDS: Final = 15 * 60
 MAX_SCHEDULE_SECONDS: Final = 35 * 24 * 3600
-
-_E164: Final = re.compile(r"\+[1-9][0-9]{6,14}")
 
 
 class Twilio(Face):
@@ -62,10 +59,10 @@ class Twilio(Face):
         self._creating += 1
         try:
             step = self.rules.take("create", "twilio", to) or accept
-            refusal = self._refusal(form, step)
-            self.asked("create", to, request, form, accepted=refusal is None)
-            if refusal is not None:
-                return await write(request, scripted(step, refusal), self.clock, step)
+            no = refusal(step, self._fault(form))
+            self.asked("create", to, request, form, accepted=no is None)
+            if no is not None:
+                return await write(request, scripted(step, no), self.clock, step)
             message = self.take(form)
             answer = scripted(step, Answer.of(step.status or 201, message.as_json()))
             return await write_and_do(request, answer, self.clock, step, self.courier.carry(message, step))
@@ -89,9 +86,16 @@ class Twilio(Face):
         """
         if (denied := denial(request)) is not None:
             return await write(request, denied, self.clock)
-        step = self.step("list", request.query.get("To", ""), request)
-        fits = _filter(request.query)
-        found = [m for m in reversed(self.messages.values()) if fits(m)]
+        to, sender = request.query.get("To", ""), request.query.get("From", "")
+        step = self.step("list", to, request)
+        in_time = date_filter(request.query, "DateSent")
+        found = [
+            message
+            for message in reversed(self.messages.values())
+            if to in ("", message.to)
+            and sender in ("", message.sender)
+            and in_time(message.sent_at or message.created_at)
+        ]
         usual = paged(request, "messages", [message.as_json() for message in found])
         return await write(request, or_scripted(step, usual), self.clock, step)
 
@@ -123,26 +127,17 @@ class Twilio(Face):
         step = self.step("lookup", number, request)
         return await write(request, or_scripted(step, Answer.of(200, self._known(number))), self.clock, step)
 
-    def _refusal(self, form: Mapping[str, str], step: Step) -> Answer | None:
-        if not step.accepted:
-            status = step.status or 400
-            return problem(status, step.code or CODES.get(status, status), step.message)
-        limit = self.account.create_limit
-        if limit is not None and self._creating > limit:
-            return problem(429, 20429)
-        code = self._fault(form)
-        return None if code is None else problem(429 if code == 21611 else 400, code)
-
     def _fault(self, form: Mapping[str, str]) -> int | None:
         """The error code of what is wrong with the request."""
         to, sender = form.get("To", ""), form.get("From", "")
         service = form.get("MessagingServiceSid", "")
         account = self.account
         checks = {
+            20429: account.create_limit is not None and self._creating > account.create_limit,
             21604: not to,
             21603: not (sender or service),
             21602: not form.get("Body"),
-            21211: not _E164.fullmatch(to),
+            21211: not E164.fullmatch(to),
             21617: len(form.get("Body", "")) > MAX_BODY,
             21606: bool(sender) and sender not in {FROM_NUMBER, *account.pool},
             21703: bool(service) and not sender and not account.pool,
@@ -221,22 +216,3 @@ class Twilio(Face):
             else None,
             "url": f"/v2/PhoneNumbers/{number}",
         }
-
-
-def _filter(query: Any) -> Callable[[Message], bool]:
-    """What a list's query lets through."""
-    tests: list[Callable[[Message], bool]] = []
-    if to := query.get("To"):
-        tests.append(lambda m: m.to == to)
-    if sender := query.get("From"):
-        tests.append(lambda m: m.sender == sender)
-    if after := query.get("DateSent>"):
-        start = instant(after)
-        tests.append(lambda m: (m.sent_at or m.created_at) >= start)
-    if before := query.get("DateSent<"):
-        end = instant(before, end_of_day=True)
-        tests.append(lambda m: (m.sent_at or m.created_at) <= end)
-    if on := query.get("DateSent"):
-        first, last = instant(on), instant(on, end_of_day=True)
-        tests.append(lambda m: first <= (m.sent_at or m.created_at) <= last)
-    return lambda message: all(test(message) for test in tests)

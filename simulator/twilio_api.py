@@ -1,6 +1,8 @@
 """What Twilio's resources share: the account, credentials, errors, dates."""
 
 import base64
+import re
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -11,6 +13,8 @@ from simulator.answers import Answer, scripted
 from simulator.credentials import ACCOUNT_SID, AUTH_TOKEN, FROM_NUMBER
 from simulator.rules import Step
 
+E164: Final = re.compile(r"\+[1-9][0-9]{6,14}")
+BUSY: Final = frozenset({20429, 21611})
 CODES: Final = {401: 20003, 403: 20403, 404: 20404, 429: 20429, 500: 20500, 503: 20503}
 _TEXTS: Final = {
     20003: "Authenticate",
@@ -84,6 +88,14 @@ def problem(status: int, code: int, message: str = "") -> Answer:
     )
 
 
+def refusal(step: Step, fault: int | None) -> Answer | None:
+    """The scripted refusal, else the one for the fault; None where there is neither."""
+    if not step.accepted:
+        status = step.status or 400
+        return problem(status, step.code or CODES.get(status, status), step.message)
+    return None if fault is None else problem(429 if fault in BUSY else 400, fault)
+
+
 def denial(request: web.Request) -> Answer | None:
     """Why this request is not let in: wrong credentials, or somebody else's account."""
     wanted = base64.b64encode(f"{ACCOUNT_SID}:{AUTH_TOKEN}".encode()).decode()
@@ -103,10 +115,7 @@ def or_scripted(step: Step | None, usual: Answer) -> Answer:
     """The usual answer, unless the step has another."""
     if step is None:
         return usual
-    if step.accepted:
-        return scripted(step, usual)
-    status = step.status or 400
-    return scripted(step, problem(status, step.code or CODES.get(status, status), step.message))
+    return scripted(step, refusal(step, None) or usual)
 
 
 def paged(request: web.Request, name: str, rows: list[dict[str, Any]]) -> Answer:
@@ -132,6 +141,14 @@ def paged(request: web.Request, name: str, rows: list[dict[str, Any]]) -> Answer
             "next_page_uri": uri(page + 1) if len(rows) > (page + 1) * size else None,
         },
     )
+
+
+def date_filter(query: Mapping[str, str], name: str) -> Callable[[float], bool]:
+    """Whether a time (seconds since 1970) is let through by the query's `name`, `name>` (from) and `name<` (until)."""
+    on, after, before = query.get(name), query.get(f"{name}>"), query.get(f"{name}<")
+    earliest = max((instant(text) for text in (on, after) if text), default=float("-inf"))
+    latest = min((instant(text, end_of_day=True) for text in (on, before) if text), default=float("inf"))
+    return lambda when: earliest <= when <= latest
 
 
 def instant(text: str, *, end_of_day: bool = False) -> float:
