@@ -6,6 +6,7 @@ Twilio docs, "Security" (signature), "Webhooks connection overrides" and "Outbou
 import base64
 import hashlib
 import hmac
+import json
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -141,6 +142,17 @@ class SiteCaller:
         """The very same request again."""
         return await self._post_patiently(sent.url, dict(sent.fields), dict(sent.headers))
 
+    async def post_plainly(self, url: str, fields: Mapping[str, object], *, as_form: bool = False) -> Sent:
+        """Post unsigned JSON, or a form, once: other carriers' webhooks."""
+        form = {name: str(value) for name, value in fields.items()}
+        if as_form:
+            sent = await self._post(url, form, {}, Patience(), TOTAL_MS / 1000)
+        else:
+            body, headers = json.dumps(fields).encode(), {"Content-Type": "application/json"}
+            sent = await self._post(url, form, headers, Patience(), TOTAL_MS / 1000, body=body)
+        self.sent.append(sent)
+        return sent
+
     async def _post_patiently(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Sent:
         bare, fragment = urldefrag(url)
         patience = Patience.of(fragment)
@@ -156,7 +168,14 @@ class SiteCaller:
         return sent
 
     async def _post(
-        self, url: str, form: Mapping[str, str], headers: Mapping[str, str], patience: Patience, left: float
+        self,
+        url: str,
+        form: Mapping[str, str],
+        headers: Mapping[str, str],
+        patience: Patience,
+        left: float,
+        *,
+        body: bytes | None = None,
     ) -> Sent:
         assert self._session is not None
         target, extra = self._behind_proxy(url)
@@ -164,7 +183,7 @@ class SiteCaller:
         try:
             async with self._session.post(
                 target,
-                data=urlencode(form).encode(),
+                data=urlencode(form).encode() if body is None else body,
                 headers={
                     "Content-Type": "application/x-www-form-urlencoded; charset=UTF-8",
                     "User-Agent": USER_AGENT,
@@ -175,8 +194,8 @@ class SiteCaller:
                 timeout=limits,
                 allow_redirects=False,
             ) as answer:
-                body = (await answer.content.read(MAX_TWIML + 1)).decode("utf-8", "replace")
-                return Sent(url, form, headers, answer.status, body)
+                text = await _read(answer)
+                return Sent(url, form, headers, answer.status, text)
         except aiohttp.ClientConnectorError:
             return Sent(url, form, headers, trouble="ct")
         except TimeoutError as error:
@@ -193,6 +212,14 @@ class SiteCaller:
             "Host": public.netloc,
             "X-Forwarded-Proto": public.scheme,
         }
+
+
+async def _read(answer: aiohttp.ClientResponse) -> str:
+    """The body, no more than one byte above what TwiML may have."""
+    content = bytearray()
+    while len(content) <= MAX_TWIML and (part := await answer.content.read(MAX_TWIML + 1 - len(content))):
+        content += part
+    return content.decode("utf-8", "replace")
 
 
 _SIDS: Final = ("MessageSid", "SmsSid", "SmsMessageSid", "CallSid")

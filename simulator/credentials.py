@@ -9,4 +9,5 @@ MESSAGING_SERVICE_SID: Final = "MG" + "51" * 16
 FROM_NUMBER: Final = "+15005550006"
 FAST2SMS_API_KEY: Final = "simulator-fast2sms-key"
 FAST2SMS_WEBHOOK_SECRET: Final = "simulator-fast2sms-webhook"
-FCM_PROJECT: Final = "simulator"
+FCM_PROJECT: Final = "simulated"
+FCM_TOKEN: Final = "simulated"

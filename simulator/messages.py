@@ -58,7 +58,7 @@ class Message:
         return gsm.segments(self.body)
 
     @property
-    def long(self) -> bool:
+    def too_long(self) -> bool:
         """More segments than Twilio advises to send at all."""
         return self.segments > MANY_SEGMENTS
 

@@ -1,11 +1,13 @@
 """The server, in a thread of its own with its own event loop, and what tests do with it."""
 
 import asyncio
+import json
 import socket
 import threading
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Final, Self, TypeVar
 
 from aiohttp import web
@@ -14,12 +16,16 @@ from simulator import credentials
 from simulator.callbacks import Sent, SiteCaller
 from simulator.calls import Call
 from simulator.clock import VirtualClock
+from simulator.face import Face
+from simulator.fast2sms import Fast2SMS
+from simulator.fcm import FCM, service_account
 from simulator.inbound import Inbound
 from simulator.journal import Entry, Journal, Request, Wanted
 from simulator.rules import Callbacks, Rules, Script
 from simulator.twilio import Twilio
 from simulator.twilio_api import Account, problem
 from simulator.voice import Voice
+from simulator.webpush import Browser, WebPush
 
 T = TypeVar("T")
 
@@ -54,6 +60,10 @@ class Simulator:
         parts = (self.clock, self.journal, self.rules)
         self.twilio = Twilio(*parts, self.callbacks, self.account, pace=pace)
         self.voice = Voice(*parts, self.callbacks, self.account, pace=pace)
+        webhook = f"{self.callbacks.public_url}/hooks/fast2sms/{credentials.FAST2SMS_WEBHOOK_SECRET}"
+        self.fast2sms = Fast2SMS(*parts, self.callbacks, webhook=webhook, pace=pace)
+        self.fcm = FCM(*parts)
+        self.webpush = WebPush(*parts)
         self.inbound = Inbound(self.twilio, self.callbacks, url=self.callbacks.public_url + INBOUND_PATH)
         self._listener: socket.socket
         self._loop: asyncio.AbstractEventLoop
@@ -107,7 +117,13 @@ class Simulator:
             "FAST2SMS_API_KEY": credentials.FAST2SMS_API_KEY if fast2sms else "",
             "FAST2SMS_ROUTE": "q",
             "FAST2SMS_SENDER_ID": "",
+            "FAST2SMS_WEBHOOK_SECRET": credentials.FAST2SMS_WEBHOOK_SECRET,
+            "FCM_API_BASE_URL": base_url,
         }
+
+    def service_account(self) -> str:
+        """The JSON of an FCM service account whose tokens come from here. The first one takes a moment."""
+        return json.dumps(service_account(self.url))
 
     # Scripting
 
@@ -151,6 +167,10 @@ class Simulator:
                 raise TimeoutError(f"{phone} does not ring after {timeout:g} s")
             time.sleep(0.01)
         return Phone(self, call)
+
+    def subscribe(self, *, vapid_key: str = "") -> Browser:
+        """A browser subscribes to pushes; its `subscription()` is what it hands to the site."""
+        return self.webpush.subscribe(self.url, vapid_key=vapid_key)
 
     def tell(self, path: str, fields: Mapping[str, str], **faults: Any) -> Sent:
         """Post any callback to the site, signed unless the faults say otherwise (fields of `Callbacks`)."""
@@ -208,7 +228,8 @@ class Simulator:
         await self._listen()
 
     def _routes(self) -> list[web.RouteDef]:
-        return [*self.twilio.routes(), *self.voice.routes(), web.route("*", "/{anything:.*}", self._stray)]
+        faces: tuple[Face, ...] = (self.twilio, self.voice, self.fast2sms, self.fcm, self.webpush)
+        return [*chain.from_iterable(face.routes() for face in faces), web.route("*", "/{anything:.*}", self._stray)]
 
     async def _listen(self) -> None:
         self._site = web.SockSite(self._runner, self._listener)

@@ -196,15 +196,17 @@ class Twilio(Face):
         return Answer.of(200, message.as_json())
 
     def _known(self, number: str) -> dict[str, Any]:
+        """Every number that is possible exists here: those that are set aside for stories are not assigned anywhere."""
         try:
             parsed = phonenumbers.parse(number)
         except phonenumbers.NumberParseException:
             parsed = None
-        valid = parsed is not None and bool(phonenumbers.is_valid_number(parsed))
+        valid = parsed is not None and bool(phonenumbers.is_possible_number(parsed))
         kind = "landline" if number in self.account.landlines else "mobile"
+        region = phonenumbers.region_code_for_country_code(parsed.country_code) if parsed else None
         return {
             "calling_country_code": str(parsed.country_code) if parsed else None,
-            "country_code": phonenumbers.region_code_for_number(parsed) if parsed and valid else None,
+            "country_code": region if valid else None,
             "phone_number": number,
             "national_format": phonenumbers.format_number(parsed, phonenumbers.PhoneNumberFormat.NATIONAL)
             if parsed
