@@ -1,7 +1,7 @@
 """How an answer leaves: as it should, late, cut off, or not at all."""
 
-import asyncio
 import json
+import math
 import socket
 import struct
 from collections.abc import Coroutine, Mapping
@@ -45,7 +45,7 @@ async def write(
     if step.delay:
         await clock.sleep(step.delay)
     if step.fault == "hang":
-        await asyncio.Event().wait()
+        await clock.until(math.inf)
     if step.fault == "reset":
         _reset(request)
         return web.Response()

@@ -3,15 +3,19 @@
 import asyncio
 import heapq
 import itertools
+import math
 import time
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class VirtualClock:
     """Times are seconds since 1970. Everything but `now` belongs to the simulator's event loop.
 
-    Work started with `spawn` is waited for: `settle` returns when each piece of it is done or sleeps on this clock.
+    Work started with `spawn`, or done in `counted`, is waited for: `settle` returns when each piece of it is done or
+    sleeps on this clock.
     """
 
     def __init__(self, *, start: float | None = None, frozen: bool = False) -> None:
@@ -20,7 +24,7 @@ class VirtualClock:
         self._timers: list[tuple[float, int, asyncio.Future[None], bool]] = []
         self._numbers = itertools.count()
         self._ticker: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._busy = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -56,6 +60,19 @@ class VirtualClock:
         self._add(1)
         task.add_done_callback(self._done)
         return task
+
+    async def counted(self, work: Awaitable[T]) -> T:
+        """Have `settle` wait for what this task does meanwhile, too."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("not in a task")
+        self._tasks.add(task)
+        self._add(1)
+        try:
+            return await work
+        finally:
+            self._tasks.discard(task)
+            self._add(-1)
 
     async def settle(self) -> None:
         await self._idle.wait()
@@ -101,7 +118,7 @@ class VirtualClock:
         if self._ticker is not None:
             self._ticker.cancel()
             self._ticker = None
-        if self._frozen_at is None and self._timers:
+        if self._frozen_at is None and self._timers and self._timers[0][0] < math.inf:
             wait = max(0.0, self._timers[0][0] - self.now())
             self._ticker = asyncio.get_running_loop().call_later(wait, self._fire)
 

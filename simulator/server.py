@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Final, Self, TypeVar
@@ -229,7 +229,19 @@ class Simulator:
 
     def _routes(self) -> list[web.RouteDef]:
         faces: tuple[Face, ...] = (self.twilio, self.voice, self.fast2sms, self.fcm, self.webpush)
-        return [*chain.from_iterable(face.routes() for face in faces), web.route("*", "/{anything:.*}", self._stray)]
+        routes = chain.from_iterable(face.routes() for face in faces)
+        return [
+            *(web.route(route.method, route.path, self._counted(route.handler)) for route in routes),
+            web.route("*", "/{anything:.*}", self._stray),
+        ]
+
+    def _counted(self, handler: Any) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """The handler, whose work `settle` waits for."""
+
+        async def counted(request: web.Request) -> web.StreamResponse:
+            return await self.clock.counted(handler(request))
+
+        return counted
 
     async def _listen(self) -> None:
         self._site = web.SockSite(self._runner, self._listener)

@@ -203,7 +203,7 @@ class Twilio(Face):
             parsed = None
         valid = parsed is not None and bool(phonenumbers.is_possible_number(parsed))
         kind = "landline" if number in self.account.landlines else "mobile"
-        region = phonenumbers.region_code_for_country_code(parsed.country_code) if parsed else None
+        region = phonenumbers.region_code_for_country_code(parsed.country_code or 0) if parsed else None
         return {
             "calling_country_code": str(parsed.country_code) if parsed else None,
             "country_code": region if valid else None,
