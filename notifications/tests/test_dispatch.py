@@ -1,11 +1,9 @@
 """The dispatcher against a local carrier that misbehaves the way carriers do (P5 to P8, P13, P14)."""
 
-import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -25,6 +23,19 @@ from notifications.carriers.twilio import TwilioCarrier
 from notifications.claims import LEASE
 from notifications.dispatch import Dispatcher
 from notifications.models import Delivery, DeliveryAttempt, Priority
+from notifications.tests.sending import (
+    BRITISH,
+    INDIAN,
+    Hands,
+    StubCarrier,
+    configure,
+    drain,
+    make,
+    outcomes,
+    seen,
+    unsaved,
+    use,
+)
 from notifications.texts import AlertFacts, Kind
 from ops import worker
 from safety import panic
@@ -35,104 +46,6 @@ from testing.carrier import ACCOUNT_SID, API_KEY, AUTH_TOKEN, FOREVER, LocalCarr
 from testing.processes import ManagedProcess, wait_until
 
 pytestmark = pytest.mark.django_db
-
-BRITISH = "+447700900123"
-INDIAN = "+919988700001"
-THREADS = ThreadPoolExecutor(40)
-
-
-@pytest.fixture(autouse=True)
-def _cheap_passwords(settings: Any) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
-@pytest.fixture
-def carrier(settings: Any) -> Iterator[LocalCarrier]:
-    """The local carrier, as Twilio and as Fast2SMS."""
-    with LocalCarrier() as server:
-        configure(settings, server)
-        yield server
-    routing.reset()
-
-
-@pytest.fixture
-def at(monkeypatch: pytest.MonkeyPatch) -> "Hands":
-    """The clock, to be set forward by hand."""
-    hands = Hands()
-    monkeypatch.setattr(clock, "now", hands.now)
-    return hands
-
-
-class Hands:
-    """A clock that goes only when told to."""
-
-    def __init__(self) -> None:
-        self.time = clock.now()
-
-    def now(self) -> datetime:
-        return self.time
-
-    def forward(self, seconds: float) -> None:
-        self.time += timedelta(seconds=seconds)
-
-
-class StubCarrier:
-    """A carrier that answers what `on_send` returns."""
-
-    name = "twilio"
-    simulated = False
-    templated = False
-
-    def __init__(self, on_send: Callable[[OutgoingMessage], Answer]) -> None:
-        self.on_send = on_send
-
-    async def send(self, message: OutgoingMessage) -> Answer:
-        # In a thread, since what the tests do there may wait.
-        return await asyncio.get_running_loop().run_in_executor(THREADS, self.on_send, message)
-
-    async def close(self) -> None:
-        pass
-
-
-def configure(settings: Any, server: LocalCarrier, **which: bool) -> None:
-    for name, value in server.environment(**which).items():
-        setattr(settings, name, value)
-    routing.reset()
-
-
-def use(monkeypatch: pytest.MonkeyPatch, *stand_ins: Any) -> None:
-    """Make these the configured carriers."""
-    monkeypatch.setattr(routing, "_carriers", {one.name: one for one in stand_ins})
-
-
-def make(to: str = BRITISH, **changes: Any) -> Delivery:
-    """A queued delivery."""
-    row = unsaved(to, **changes)
-    outbox.queue([row])
-    return row
-
-
-def unsaved(to: str, *, key: str = "", kind: Kind = Kind.SOS, **changes: Any) -> Delivery:
-    now = clock.now()
-    facts = AlertFacts(kind=kind, person_name="Asha Rao", reference="K7Q", happened_at=now, opened_at=now)
-    addressee = outbox.Addressee(uuid4(), "Ravi Iyer", to, "en", "https://safety.example.org/i/abc")
-    given = {"kind": kind.value, "facts": facts.to_json(), "priority": Priority.SOS, **changes}
-    return outbox.text_to(addressee, key=key or str(uuid4()), now=now, **given)
-
-
-def drain() -> None:
-    """Everything that is due now, to the end."""
-    dispatcher = Dispatcher(concurrency=8)
-    dispatcher.drain()
-    dispatcher.close()
-
-
-def seen(delivery: Delivery) -> Delivery:
-    return Delivery.objects.get(pk=delivery.pk)
-
-
-def outcomes(delivery: Delivery) -> list[tuple[str, str]]:
-    return list(delivery.attempts.order_by("started_at", "number").values_list("carrier", "outcome"))
 
 
 class TestSending:

@@ -1,18 +1,14 @@
 """The circuit breaker: what opens it, what closes it, and that an SOS never waits for it (P6, P8)."""
 
-from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
 from casualmeet import clock
 from notifications import health
-from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
 from notifications.models import CarrierHealth, Notification, Priority
-from notifications.tests.test_dispatch import BRITISH, INDIAN, Hands, configure, drain, make, outcomes, seen
-from notifications.tests.test_dispatch import at as at  # noqa: PLC0414 - a fixture
+from notifications.tests.sending import BRITISH, INDIAN, Hands, drain, make, outcomes, seen
 from notifications.texts import Kind
 from safety.models import User
 from testing.carrier import FOREVER, LocalCarrier, Reply
@@ -21,14 +17,6 @@ pytestmark = pytest.mark.django_db
 
 GOOD = Answer(Outcome.ACCEPTED)
 FAULT = Answer(Outcome.TRANSIENT, error_class="transient")
-
-
-@pytest.fixture
-def carrier(settings: Any) -> Iterator[LocalCarrier]:
-    with LocalCarrier() as server:
-        configure(settings, server)
-        yield server
-    routing.reset()
 
 
 @pytest.mark.parametrize(
