@@ -59,6 +59,7 @@
   async function turnOn(box) {
     const button = box.querySelector("[data-push-button]");
     button.setAttribute("aria-busy", "true");
+    say(box, "One moment.");
     try {
       if ((await Notification.requestPermission()) !== "granted") {
         say(box, "This browser doesn't let the site show notifications. Allow them in its settings and try again.");
