@@ -133,8 +133,11 @@ def test_a_contacts_phone_is_subscribed_shows_every_push_and_says_so(
         attempt.delivery.refresh_from_db()
         return attempt.receipt == "delivered" and attempt.delivery.status == DeliveryStatus.DELIVERED
 
-    # The page's own loop has to run for the notification to be asked for.
-    wait_until(lambda: page.wait_for_timeout(50) or in_database(delivered), timeout=15, message="no receipt came")
+    def told() -> bool:
+        page.wait_for_timeout(50)  # the browser's messages are read only while this waits
+        return in_database(delivered)
+
+    wait_until(told, timeout=15, message="no receipt came")
     assert page.evaluate(SHOWN) == [said]
 
     # Garbage, nothing, and a link that leads elsewhere: something is shown, and a tap stays on this site.
