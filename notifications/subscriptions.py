@@ -15,7 +15,7 @@ from django.contrib.auth import get_user_model
 from django.db.models import F
 
 from casualmeet import clock
-from casualmeet.db import insert_one
+from casualmeet.db import insert_one, retry_transient
 from casualmeet.refusal import Refusal
 from notifications import inbox, live, receipts
 from notifications.carriers import fcm, webpush
@@ -25,12 +25,14 @@ from notifications.outbox import NAMESPACE
 
 MAX_PER_OWNER: Final = 10
 REFUSALS_IN_A_ROW: Final = 5
+INSERT_TRIES: Final = 3  # it may be there when inserted, and gone when updated
 
 Kind = PushSubscription.Kind
 # Firebase does not say what a token looks like; all that were seen fit, and nothing else may go into a request.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_:.~%=-]{20,1000}")
 
 
+@retry_transient
 def subscribe(owner_id: UUID, *, kind: str, endpoint: str, p256dh: str = "", auth: str = "") -> PushSubscription:
     """Have this browser, or this app's token as `endpoint`, alerted for the owner; again renews it.
 
@@ -52,8 +54,9 @@ def subscribe(owner_id: UUID, *, kind: str, endpoint: str, p256dh: str = "", aut
     }
     # The key follows from owner and endpoint: subscribing twice at once is once.
     row = PushSubscription(id=uuid5(NAMESPACE, f"push:{owner_id}:{digest}"), **values)
-    if not insert_one(row):
-        PushSubscription.objects.filter(pk=row.pk).update(**values)
+    for _ in range(INSERT_TRIES):
+        if insert_one(row) or PushSubscription.objects.filter(pk=row.pk).update(**values):
+            break
     _leave_other_persons(row)
     _drop_oldest(owner_id)
     return row
@@ -87,10 +90,11 @@ def targets(subscription_ids: Iterable[UUID]) -> dict[UUID, PushTarget]:
 
 
 def standing(owner_id: UUID) -> tuple[list[str], bool]:
-    """The digests of the owner's working endpoints; and whether all they had were disabled, so that they are asked to
-    subscribe again.
+    """The digests of the owner's browsers that work; and whether all they had were disabled, so that they are asked
+    to subscribe again.
     """
-    rows = PushSubscription.objects.filter(owner_id=owner_id).values_list("endpoint_digest", "disabled_at")
+    browsers = PushSubscription.objects.filter(owner_id=owner_id, kind=Kind.WEB_PUSH)
+    rows = browsers.values_list("endpoint_digest", "disabled_at")
     working = [digest for digest, disabled_at in rows if disabled_at is None]
     return working, bool(rows) and not working
 

@@ -26,6 +26,7 @@
   function on(box) {
     box.hidden = false;
     box.querySelector("[data-push-button]").hidden = true;
+    box.querySelector(".note")?.remove();
     say(box, "On: this browser shows a notification too. To end it, block notifications for this site in the browser's settings.");
   }
 
@@ -67,7 +68,6 @@
       }
       await send(box, await subscription(box.dataset.push));
       on(box);
-      box.querySelector(".note")?.remove();
       box.querySelector("[data-push-status]").focus();
     } catch (error) {
       say(box, `That did not work: ${error.message}. You are still alerted by text.`);
@@ -83,7 +83,7 @@
       const worker = await navigator.serviceWorker.getRegistration("/");
       const made = worker && (await worker.pushManager.getSubscription());
       if (made && fits(made, box.dataset.push) && (await isKnown(box, made.endpoint))) return on(box);
-      if (!wanted(box) || "pushLost" in box.dataset) return;
+      if (!wanted(box)) return;
       await send(box, await subscription(box.dataset.push));
       on(box);
     } catch { /* the button stays */ }
