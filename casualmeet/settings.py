@@ -174,6 +174,7 @@ CONTENT_SECURITY_POLICY = {
         "base-uri": [NONE],
         "frame-ancestors": [NONE],
         "manifest-src": [SELF],
+        "worker-src": [SELF],
     }
 }
 
@@ -226,6 +227,18 @@ FAST2SMS_TEMPLATES = env.dict("FAST2SMS_TEMPLATES", default={})
 
 # A stand-in for all carriers, for trying things out; only while DEBUG is on.
 CARRIER_SIMULATOR_URL = env.str("CARRIER_SIMULATOR_URL", default="") if DEBUG else ""
+
+# Push
+
+FCM_SERVICE_ACCOUNT = env.str("FCM_SERVICE_ACCOUNT", default="")
+FCM_API_BASE_URL = env.str("FCM_API_BASE_URL", default="https://fcm.googleapis.com")
+VAPID_PRIVATE_KEY = env.str("VAPID_PRIVATE_KEY", default="")
+VAPID_SUBJECT = env.str("VAPID_SUBJECT", default="")
+# The addresses of push services come from browsers, so only these hosts are ever called.
+WEB_PUSH_HOSTS = env.list(
+    "WEB_PUSH_HOSTS",
+    default=["fcm.googleapis.com", "*.push.services.mozilla.com", "*.notify.windows.com", "web.push.apple.com"],
+)
 
 DEMO_PASSWORD = env.str("DEMO_PASSWORD", default="")
 

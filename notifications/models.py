@@ -221,12 +221,18 @@ class PushSubscription(models.Model):
     owner_id = models.UUIDField(db_index=True, help_text="The person or the trusted contact.")
     kind = models.CharField(max_length=10, choices=Kind.choices)
     endpoint = models.TextField(help_text="The push service's URL, or the FCM token.")
-    endpoint_digest = models.CharField(max_length=64, unique=True, help_text="SHA-256 of the endpoint, hexadecimal.")
+    endpoint_digest = models.CharField(max_length=64, db_index=True, help_text="SHA-256 of the endpoint, hexadecimal.")
     p256dh = models.CharField(max_length=120, blank=True)
     auth = models.CharField(max_length=60, blank=True)
     created_at = models.DateTimeField()
     refusals = models.PositiveSmallIntegerField(default=0, help_text="In a row, for reasons that may be ours.")
     disabled_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            # A browser has one endpoint, whoever uses it: a contact of two people, or a person who is a contact too.
+            models.UniqueConstraint(fields=["owner_id", "endpoint_digest"], name="push_once_per_owner"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.kind} subscription"

@@ -11,7 +11,7 @@ from django.db import transaction
 from casualmeet import clock
 from casualmeet.db import insert_one, retry_transient
 from casualmeet.refusal import Refusal
-from notifications import inbox, live, outbox, wake
+from notifications import inbox, live, outbox, subscriptions, wake
 from notifications.models import Delivery, Priority
 from notifications.texts import AlertFacts, Kind
 from safety.models import MAX_CONTACTS, Language, TrustedContact, User
@@ -60,6 +60,8 @@ def answer(contact: TrustedContact, *, accept: bool) -> bool:
     changed = TrustedContact.objects.filter(pk=contact.pk, status__in=sources).update(status=target, answered_at=now)
     contact.refresh_from_db()
     if changed:
+        if not accept:
+            subscriptions.forget(contact.pk)
         _tell_person(contact)
     return bool(changed)
 
@@ -68,6 +70,7 @@ def remove(contact: TrustedContact) -> None:
     """Take the contact off the list; alerts that were sent stay on record."""
     TrustedContact.objects.filter(pk=contact.pk).delete()
     outbox.cancel_text(outbox.text_id("invitation", contact.pk), now=clock.now())
+    subscriptions.forget(contact.pk)
     if contact.status == Status.VERIFIED:
         _warn_if_last(contact, f"{contact.name} was removed")
 

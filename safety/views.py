@@ -10,11 +10,13 @@ from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from casualmeet import clock
 from casualmeet.pages import missing_is_404, secret_link
 from casualmeet.refusal import Refusal
+from notifications import push_views
 from notifications.models import Delivery
 from safety import contacts, panic, timers
 from safety.forms import EXTENSIONS, ArmForm, ContactForm, PinForm, ProfileForm, SignUpForm, SosForm
@@ -119,7 +121,11 @@ def change_pin(request: PersonRequest) -> HttpResponse:
 def _settings(
     request: PersonRequest, *, status: int = 200, profile: ProfileForm | None = None, pin: PinForm | None = None
 ) -> HttpResponse:
-    facts = {"profile": profile or ProfileForm(instance=request.user), "pin": pin or PinForm()}
+    facts = {
+        "profile": profile or ProfileForm(instance=request.user),
+        "pin": pin or PinForm(),
+        "push": push_views.offer(request.user.pk),
+    }
     return render(request, "safety/settings.html", facts, status=status)
 
 
@@ -308,5 +314,17 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
     if request.method == "POST" and answer in {"accept", "decline", "leave"}:
         contacts.answer(contact, accept=answer == "accept")
         return redirect("invitation", token=token)
-    facts = {"contact": contact, "person": contact.person}
+    facts = {"contact": contact, "person": contact.person, "push": push_views.offer(contact.pk)}
     return render(request, "safety/invitation.html", facts, status=400 if request.method == "POST" else 200)
+
+
+@csrf_exempt
+@require_POST
+@secret_link
+@missing_is_404
+def push_to_contact(request: HttpRequest, token: str) -> HttpResponse:
+    """Have the contact's browser alerted too; only somebody who accepted is alerted at all."""
+    contact = contacts.access_invitation(token)
+    if contact.status != TrustedContact.Status.VERIFIED:
+        return push_views.refused(Refusal("Accept first.", code="not_accepted", status=409))
+    return push_views.subscribed(request, contact.pk)

@@ -7,4 +7,5 @@ from sos import views
 urlpatterns = [
     # Texts carry the link without a slash at its end; a redirect would cost a round trip on a bad line.
     re_path(r"^i/(?P<token>[a-z0-9]{1,32})/?$", views.alert_page, name="alert"),
+    re_path(r"^i/(?P<token>[a-z0-9]{1,32})/push$", views.push_to_contact, name="alert-push"),
 ]

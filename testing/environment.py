@@ -23,6 +23,8 @@ FIXED = {
     "TWILIO_MESSAGING_SERVICE_SID": "",
     "FAST2SMS_API_KEY": "",
     "FAST2SMS_WEBHOOK_SECRET": "",
+    "FCM_SERVICE_ACCOUNT": "",
+    "VAPID_PRIVATE_KEY": "",
 }
 
 os.environ.update(FIXED)

@@ -9,6 +9,7 @@ from notifications.texts.dlt import MAX_VARIABLE, dlt_template, dlt_variables
 from notifications.texts.facts import ALERTS, AlertFacts, Kind, format_position
 from notifications.texts.fitting import MAX_SEGMENTS
 from notifications.texts.gsm import is_gsm7, segments
+from notifications.texts.pushed import compose_push
 
 __all__ = [
     "ALERTS",
@@ -19,6 +20,7 @@ __all__ = [
     "AlertFacts",
     "Kind",
     "compose",
+    "compose_push",
     "dlt_template",
     "dlt_variables",
     "format_position",

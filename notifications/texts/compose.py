@@ -21,7 +21,7 @@ FRESH_FOR: Final = timedelta(minutes=10)
 ROUGH_ABOVE_M: Final = 500
 LATE_FROM_S: Final = 120
 
-_LONGEST_TYPED = 40
+LONGEST_TYPED = 40
 _LONGEST_WORD = 16
 _MOST_REPEATS = 98
 _LINK = re.compile(rf"[A-Za-z0-9:/?=.,_-]{{1,{MAX_LINK}}}")
@@ -136,6 +136,11 @@ def prepare(facts: AlertFacts, *, language: str, link: str, now: datetime, repea
     """The scene of a text. Raises ValueError for a bad link or a `now` without a zone."""
     if facts.kind in LINKED and not _LINK.fullmatch(link):
         raise ValueError(f"not a link a text can carry whole: {link!r}")
+    return scene_of(facts, language=language, link=link, now=now, repeat=repeat)
+
+
+def scene_of(facts: AlertFacts, *, language: str, now: datetime, repeat: int = 0, link: str = "") -> Scene:
+    """The same for what needs no link. Raises ValueError for a `now` without a zone."""
     if now.utcoffset() is None:
         raise ValueError("now without a zone")
     words = HINDI if re.split("[-_]", language.lower())[0] == "hi" else ENGLISH
@@ -178,39 +183,39 @@ Draft = tuple[dict[str, str], list[Offer]]
 
 def _alert(scene: Scene) -> Draft:
     words, kind = scene.words, scene.facts.kind
-    names = cuts(scene.name, _LONGEST_TYPED)
-    events = _events(scene, late="")
-    positions = _positions(scene, words.alert_position, zoned=False)
+    names = cuts(scene.name, LONGEST_TYPED)
+    happened = events(scene, late="")
+    where = positions(scene, words.alert_position, zoned=False)
     caution = words.caution.get(kind, "")
     phone = scene.phone if kind is Kind.MISSED_CHECK_IN else ""
     calls = [form.format(phone=phone) for form in words.call] if phone else []
-    meeting, meeting_at = _meeting(scene)
+    met, met_at = meeting(scene)
     floor = dict.fromkeys(("brand", "call", "dial", "meeting", "word", "map"), "")
-    floor |= {"name": names[-1], "event": events[-1], "position": positions[-1]}
+    floor |= {"name": names[-1], "event": happened[-1], "position": where[-1]}
     floor |= {"link": scene.link, "caution": caution if kind is Kind.DURESS else ""}
     return floor, [
         # How old and how rough a position is belongs to it: saying so comes before all else.
-        ("position", positions[1:]),
+        ("position", where[1:]),
         ("dial", words.emergency[-1:]),
-        ("event", events[1:]),
+        ("event", happened[1:]),
         ("name", names),
-        ("position", positions),
+        ("position", where),
         ("call", calls[-1:]),
         ("map", words.map[-1:]),
-        ("event", events),
+        ("event", happened),
         ("brand", (words.brand,)),
         ("call", calls),
         ("caution", (caution,)),
-        ("event", _events(scene, late=scene.late)[:1]),
+        ("event", events(scene, late=scene.late)[:1]),
         ("dial", words.emergency),
         ("map", words.map),
-        ("meeting", meeting),
-        ("meeting", meeting_at),
+        ("meeting", met),
+        ("meeting", met_at),
         ("word", _agreed_word(scene)),
     ]
 
 
-def _events(scene: Scene, *, late: str) -> list[str]:
+def events(scene: Scene, *, late: str) -> list[str]:
     """What happened and when, fullest first."""
     happened, where = scene.facts.happened_at, scene.where
     return [
@@ -225,7 +230,7 @@ def _events(scene: Scene, *, late: str) -> list[str]:
     ]
 
 
-def _positions(scene: Scene, forms: PositionWording, *, zoned: bool) -> list[str]:
+def positions(scene: Scene, forms: PositionWording, *, zoned: bool) -> list[str]:
     """Where the person is or was, fullest first. `zoned` where no other time names the zone."""
     facts, point = scene.facts, scene.facts.point
     if not point:
@@ -252,17 +257,17 @@ def _no_position(scene: Scene, forms: PositionWording) -> list[str]:
     when = moments.clock_zone(scene.facts.happened_at, scene.where)
     place = scene.typed(scene.facts.place_name)
     none = forms.none.format(when=when)
-    planned = [forms.planned.format(place=p, when=when) for p in cuts(place, _LONGEST_TYPED) if p]
+    planned = [forms.planned.format(place=p, when=when) for p in cuts(place, LONGEST_TYPED) if p]
     return [*planned, none]
 
 
-def _meeting(scene: Scene) -> tuple[list[str], list[str]]:
+def meeting(scene: Scene) -> tuple[list[str], list[str]]:
     """Whom they met, and the same with the planned place, each fullest first."""
     words = scene.words
     met = scene.typed(scene.facts.meet_with)
     place = scene.typed(scene.facts.place_name) if scene.facts.point else ""
-    mets = [m for m in cuts(met, _LONGEST_TYPED) if m]
-    places = [p for p in cuts(place, _LONGEST_TYPED) if p]
+    mets = [m for m in cuts(met, LONGEST_TYPED) if m]
+    places = [p for p in cuts(place, LONGEST_TYPED) if p]
     if not mets:
         return [], [words.place.format(place=p) for p in places]
     return (
@@ -280,17 +285,17 @@ def _agreed_word(scene: Scene) -> list[str]:
 
 def _update(scene: Scene) -> Draft:
     words, reference = scene.words, scene.reference
-    names = cuts(scene.name, _LONGEST_TYPED)
-    positions = _positions(scene, words.update_position, zoned=True)
+    names = cuts(scene.name, LONGEST_TYPED)
+    where = positions(scene, words.update_position, zoned=True)
     references = [form.format(reference=reference) for form in words.update_of]
     references = [form.rstrip() for form in references if reference or form.rstrip()]
     floor = dict.fromkeys(("reference", "calm", "map"), "")
-    floor |= {"name": names[-1], "position": positions[-1], "link": scene.link}
+    floor |= {"name": names[-1], "position": where[-1], "link": scene.link}
     return floor, [
-        ("position", positions[1:]),
+        ("position", where[1:]),
         ("name", names),
         ("reference", references[-1:]),
-        ("position", positions),
+        ("position", where),
         ("reference", references),
         ("calm", (words.no_new_alarm,)),
         ("map", words.map[-1:]),
@@ -299,18 +304,18 @@ def _update(scene: Scene) -> Draft:
 
 def _all_clear(scene: Scene) -> Draft:
     words, reference, opened = scene.words, scene.reference, scene.opened
-    names, events = cuts(scene.name, _LONGEST_TYPED), _events(scene, late="")
+    names, happened = cuts(scene.name, LONGEST_TYPED), events(scene, late="")
     forms = words.closed if reference else (words.closed_unnamed,)
     opening = words.opened.format(opened=opened) if opened else ""
     closed = [form.format(reference=reference, opened=opening) for form in forms]
     floor = dict.fromkeys(("brand", "closed", "unsure"), "")
-    floor |= {"name": names[-1], "event": events[-1]}
+    floor |= {"name": names[-1], "event": happened[-1]}
     return floor, [
         ("name", names),
-        ("event", events[1:]),
+        ("event", happened[1:]),
         ("closed", closed[-1:]),
         ("brand", (words.brand,)),
-        ("event", events),
+        ("event", happened),
         ("closed", closed[1:]),
         ("unsure", (words.unsure,)),
         ("closed", closed),
@@ -324,7 +329,7 @@ def _check_prompt(scene: Scene) -> Draft:
 
 def _invitation(scene: Scene) -> Draft:
     words = scene.words
-    names = cuts(scene.name, _LONGEST_TYPED)
+    names = cuts(scene.name, LONGEST_TYPED)
     floor = {"name": names[-1], "ask": words.invitation_ask[-1], "end": "", "link": scene.link}
     return floor, [
         ("end", words.invitation_end[-1:]),
