@@ -7,11 +7,12 @@ the history.
 import logging
 from collections.abc import Sequence
 from datetime import datetime
+from uuid import UUID
 
 from django.db import transaction
 
 from casualmeet.db import retry_transient, update_rows
-from notifications import live, receipts, retrying
+from notifications import live, receipts, retrying, subscriptions
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
 from notifications.claims import Job, mine
@@ -86,6 +87,8 @@ def _learn(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:
     for job, answer in answered:
         if answer.error_class == "opt_out" and job.delivery.channel == Channel.SMS:
             receipts.opt_out(job.delivery.address, source=job.attempt.carrier, now=now)
+    pushes = [(UUID(job.delivery.address), one) for job, one in answered if job.delivery.channel == Channel.PUSH]
+    subscriptions.note_answers(pushes)
 
 
 def _accept(jobs: list[Job], *, carrier: str, now: datetime) -> None:

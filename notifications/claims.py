@@ -13,9 +13,9 @@ from uuid import UUID, uuid4
 from django.db import models, transaction
 
 from casualmeet.db import insert_missing, retry_transient
-from notifications import composing, health, retrying
+from notifications import composing, health, retrying, subscriptions
 from notifications.carriers import routing
-from notifications.carriers.base import ErrorClass, OutgoingMessage
+from notifications.carriers.base import ErrorClass, OutgoingMessage, PushTarget
 from notifications.health import Circuits
 from notifications.models import AttemptOutcome, Channel, Delivery, DeliveryAttempt, DeliveryStatus, OptOut, Priority
 from notifications.outbox import WENT_OUT
@@ -45,6 +45,15 @@ class Job:
     doubt: DeliveryAttempt | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is read once for all deliveries of a claim."""
+
+    circuits: Circuits
+    targets: dict[str, PushTarget]
+    start_by: float
+
+
 @retry_transient
 def claim_jobs(limit: int, *, urgent: bool, now: datetime) -> list[Job]:
     """Take up to `limit` due deliveries under a lease, each with a committed open attempt (P5, P6).
@@ -63,9 +72,9 @@ def claim_jobs(limit: int, *, urgent: bool, now: datetime) -> list[Job]:
             status=DeliveryStatus.SENDING, lease_token=token, lease_until=now + LEASE
         )
         taken = list(Delivery.objects.filter(lease_token=token, status=DeliveryStatus.SENDING))
-        circuits = health.circuits(now)
-        opened = [_open_attempt(one, circuits, now=now, start_by=start_by) for one in _ready(taken, now=now)]
-        jobs = [job for job in opened if job]
+        ready = _ready(taken, now=now)
+        surroundings = Surroundings(health.circuits(now), _push_targets(ready), start_by)
+        jobs = [job for delivery in ready if (job := _open_attempt(delivery, surroundings, now=now))]
         insert_missing(DeliveryAttempt, [job.attempt for job in jobs])
     return _with_doubts(jobs)
 
@@ -110,14 +119,24 @@ def _with_doubts(jobs: list[Job]) -> list[Job]:
     return [replace(job, doubt=latest.get((job.delivery.pk, job.attempt.number - 1))) for job in jobs]
 
 
-def _open_attempt(delivery: Delivery, circuits: Circuits, *, now: datetime, start_by: float) -> Job | None:
+def _push_targets(deliveries: list[Delivery]) -> dict[str, PushTarget]:
+    """Where the pushes among them go, by address."""
+    ids = [UUID(delivery.address) for delivery in deliveries if delivery.channel == Channel.PUSH]
+    return {str(pk): target for pk, target in subscriptions.targets(ids).items()} if ids else {}
+
+
+def _open_attempt(delivery: Delivery, around: Surroundings, *, now: datetime) -> Job | None:
     """The attempt and the message for a delivery; None when it waits for a carrier, or can never be sent, which ends
     it alone (P14).
     """
-    route: Sequence[str] = routing.route(delivery.address, channel=delivery.channel)
-    if delivery.attempt_count and circuits.open:
-        route = retrying.open_carriers(delivery)
-    carrier = circuits.choose(route, preferred=delivery.carrier)
+    target = around.targets.get(delivery.address)
+    if delivery.channel == Channel.PUSH and target is None:
+        _bury(delivery, error_class="gone", detail="This browser or app takes no pushes any more.", now=now)
+        return None
+    route: Sequence[str] = routing.route(target.kind if target else delivery.address, channel=delivery.channel)
+    if delivery.attempt_count and around.circuits.open:
+        route = retrying.open_carriers(delivery, route)
+    carrier = around.circuits.choose(route, preferred=delivery.carrier)
     if carrier is None and route and delivery.priority != Priority.SOS:
         mine(delivery).update(status=DeliveryStatus.QUEUED, next_attempt_at=now + health.OPEN_FOR)
         return None
@@ -127,7 +146,7 @@ def _open_attempt(delivery: Delivery, circuits: Circuits, *, now: datetime, star
     try:
         if not carrier:
             raise LookupError("No configured carrier serves this address.")
-        message = composing.message_for(delivery, carrier=carrier, attempt_id=attempt_id, now=now)
+        message = composing.message_for(delivery, carrier=carrier, attempt_id=attempt_id, now=now, target=target)
     except Exception as error:
         logger.exception("Delivery %s can't be sent", delivery.pk)
         error_class: ErrorClass = "content" if carrier else "config"
@@ -141,7 +160,7 @@ def _open_attempt(delivery: Delivery, circuits: Circuits, *, now: datetime, star
         text=message.text,
         started_at=now,
     )
-    return Job(delivery=delivery, attempt=attempt, message=message, start_by=start_by)
+    return Job(delivery=delivery, attempt=attempt, message=message, start_by=around.start_by)
 
 
 def _bury(delivery: Delivery, *, error_class: ErrorClass, detail: str, now: datetime, carrier: str = "") -> None:

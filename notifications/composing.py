@@ -5,28 +5,41 @@ from uuid import UUID
 
 from notifications import texts
 from notifications.carriers import routing
-from notifications.carriers.base import OutgoingMessage
-from notifications.models import Delivery
+from notifications.carriers.base import OutgoingMessage, PushTarget
+from notifications.models import Channel, Delivery
 
 
-def message_for(delivery: Delivery, *, carrier: str, attempt_id: UUID, now: datetime) -> OutgoingMessage:
-    """What `carrier` is to send for this delivery. Raises whatever its facts are broken enough to raise."""
+def message_for(
+    delivery: Delivery, *, carrier: str, attempt_id: UUID, now: datetime, target: PushTarget | None = None
+) -> OutgoingMessage:
+    """What `carrier` is to send for this delivery; a push goes to `target`.
+
+    Raises whatever its facts are broken enough to raise.
+    """
     facts = texts.AlertFacts.from_json(delivery.facts)
-    known = routing.get(carrier)
-    language, link, repeat = delivery.language, delivery.link, delivery.repeat
-    text = texts.compose(facts, language=language, link=link, now=now, repeat=repeat)
-    variables: tuple[str, ...] = ()
-    if known and known.templated:
-        variables = texts.dlt_variables(facts, language=language, link=link, now=now, repeat=repeat)
+    text, variables = _words(delivery, facts, carrier=carrier, now=now)
     return OutgoingMessage(
         to=delivery.address,
         text=text,
         kind=delivery.kind,
         variables=variables,
-        language=language,
+        language=delivery.language,
         attempt_id=attempt_id,
         channel=delivery.channel,
-        link=link,
+        link=delivery.link,
         reference=facts.reference,
         incident_id=delivery.incident_id,
+        target=target,
     )
+
+
+def _words(delivery: Delivery, facts: texts.AlertFacts, *, carrier: str, now: datetime) -> tuple[str, tuple[str, ...]]:
+    """The text as the channel carries it, and the variables where the carrier has registered templates."""
+    language, link, repeat = delivery.language, delivery.link, delivery.repeat
+    if delivery.channel == Channel.PUSH:
+        return texts.compose_push(facts, language=language, now=now, repeat=repeat), ()
+    text = texts.compose(facts, language=language, link=link, now=now, repeat=repeat)
+    known = routing.get(carrier)
+    if known and known.templated:
+        return text, texts.dlt_variables(facts, language=language, link=link, now=now, repeat=repeat)
+    return text, ()

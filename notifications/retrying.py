@@ -1,12 +1,13 @@
 """When and through which carrier a failed delivery is tried again."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
-from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, Priority
+from notifications.models import AttemptOutcome, Channel, Delivery, DeliveryAttempt, Priority
 
 # Full jitter over these caps, in seconds; the last one repeats.
 BACKOFF_SECONDS = (2, 4, 8, 16, 30, 60, 120)
@@ -35,7 +36,8 @@ def plan(delivery: Delivery, *, carrier: str, answer: Answer, now: datetime) -> 
     The answer's own attempt must be stored already: carriers that refused are read from the attempts.
     """
     tries = delivery.attempt_count + 1
-    left = open_carriers(delivery, tries=tries)
+    address = carrier if delivery.channel == Channel.PUSH else delivery.address
+    left = open_carriers(delivery, routing.route(address, channel=delivery.channel), tries=tries)
     others = [name for name in left if name != carrier]
     if answer.outcome is Outcome.PERMANENT:
         return Plan(others[0], now, delivery.repeat) if others else None
@@ -53,13 +55,12 @@ def plan(delivery: Delivery, *, carrier: str, answer: Answer, now: datetime) -> 
     )
 
 
-def open_carriers(delivery: Delivery, *, tries: int | None = None) -> list[str]:
-    """The carriers for this delivery that have not refused it for good, in order of preference."""
+def open_carriers(delivery: Delivery, route: Sequence[str], *, tries: int | None = None) -> list[str]:
+    """Those of the route that have not refused this delivery for good."""
     newest = DeliveryAttempt.objects.filter(delivery=delivery).order_by("-started_at", "-number")
     # As many as count: what was refused before a moderator tried a dead letter again does not.
     attempts = newest.values_list("carrier", "outcome")[: tries or delivery.attempt_count]
     refused = {name for name, outcome in attempts if outcome == AttemptOutcome.PERMANENT}
-    route = routing.route(delivery.address, channel=delivery.channel)
     return [name for name in route if name not in refused]
 
 

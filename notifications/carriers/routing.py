@@ -7,6 +7,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.signals import setting_changed
 
+from notifications.carriers import fcm, webpush
 from notifications.carriers.base import Carrier
 from notifications.carriers.fast2sms import Fast2SMSCarrier
 from notifications.carriers.simulated import SimulatedCarrier
@@ -15,7 +16,8 @@ from notifications.carriers.twilio import TwilioCarrier
 _INDIA: Final = "+91"
 _ORDER_INDIA: Final[tuple[str, ...]] = ("fast2sms", "twilio")
 _ORDER_ELSEWHERE: Final[tuple[str, ...]] = ("twilio",)
-_ORDER_OF_CHANNEL: Final[dict[str, tuple[str, ...]]] = {"voice": ("twilio-voice",), "push": ("webpush", "fcm")}
+
+_TEXTS: Final = {*_ORDER_INDIA, *_ORDER_ELSEWHERE}
 
 _lock: Final = threading.Lock()
 _carriers: dict[str, Carrier] | None = None
@@ -42,19 +44,22 @@ def get(name: str) -> Carrier | None:
 def route(to: str, *, channel: str = "sms") -> tuple[str, ...]:
     """Names of the carriers for the address `to`, first choice first; empty if none fits.
 
-    A text's or a call's address is an E.164 number; a push goes by the service that its subscription is of.
+    A text's or a call's address is an E.164 number, a push's the service that its subscription is of.
     """
     carriers = configured()
-    if "simulated" in carriers:
-        return ("simulated",)
-    texts = _ORDER_INDIA if to.startswith(_INDIA) else _ORDER_ELSEWHERE
-    order = texts if channel == "sms" else _ORDER_OF_CHANNEL.get(channel, ())
-    return tuple(name for name in order if name in carriers)
+    if channel == "push":
+        order: tuple[str, ...] = (to,)
+    elif channel == "voice":
+        order = ("twilio-voice",)
+    else:
+        order = _ORDER_INDIA if to.startswith(_INDIA) else _ORDER_ELSEWHERE
+    fitting = tuple(name for name in order if name in carriers)
+    return fitting or (("simulated",) if "simulated" in carriers else ())
 
 
 def real_carrier_configured() -> bool:
-    """Whether messages can leave this installation."""
-    return any(not carrier.simulated for carrier in configured().values())
+    """Whether texts can leave this installation."""
+    return any(not carrier.simulated for name, carrier in configured().items() if name in _TEXTS)
 
 
 def problems() -> tuple[str, ...]:
@@ -107,10 +112,13 @@ def _build() -> Iterator[Carrier]:
         )
     if not twilio and not settings.FAST2SMS_API_KEY and not problems():
         yield SimulatedCarrier()
+    for push in (fcm.configured(), webpush.configured()):
+        if push is not None:
+            yield push
 
 
 def _on_setting_changed(*, setting: str, **_: Any) -> None:
-    if setting.startswith(("TWILIO_", "FAST2SMS_")):
+    if setting.startswith(("TWILIO_", "FAST2SMS_", "FCM_", "VAPID_", "CARRIER_")):
         reset()
 
 
