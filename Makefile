@@ -12,6 +12,8 @@ run: $(VENV)/.run .env
 	export PORT=$${PORT:-$$(from_file PORT)}; PORT=$${PORT:-8000}; \
 	export PUBLIC_BASE_URL=$${PUBLIC_BASE_URL:-$$(from_file PUBLIC_BASE_URL)}; \
 	PUBLIC_BASE_URL=$${PUBLIC_BASE_URL:-http://localhost:$$PORT}; \
+	export CARRIER_SIMULATOR_PORT=$${CARRIER_SIMULATOR_PORT:-$$($(BIN)/python -m simulator.ports $$((PORT + 1)))}; \
+	export CARRIER_SIMULATOR_URL=$${CARRIER_SIMULATOR_URL:-http://localhost:$$CARRIER_SIMULATOR_PORT}; \
 	$(BIN)/python manage.py migrate --verbosity 0 && \
 	$(BIN)/python manage.py seed_demo && \
 	{ $(BIN)/honcho start --port $$PORT || [ $$? = 130 ]; }

@@ -225,9 +225,6 @@ FAST2SMS_LOW_BALANCE = env.float("FAST2SMS_LOW_BALANCE", default=200.0)
 FAST2SMS_WEBHOOK_SECRET = env.str("FAST2SMS_WEBHOOK_SECRET", default="")
 FAST2SMS_TEMPLATES = env.dict("FAST2SMS_TEMPLATES", default={})
 
-# A stand-in for all carriers, for trying things out; only while DEBUG is on.
-CARRIER_SIMULATOR_URL = env.str("CARRIER_SIMULATOR_URL", default="") if DEBUG else ""
-
 # Push
 
 FCM_SERVICE_ACCOUNT = env.str("FCM_SERVICE_ACCOUNT", default="")
@@ -239,6 +236,21 @@ WEB_PUSH_HOSTS = env.list(
     "WEB_PUSH_HOSTS",
     default=["fcm.googleapis.com", "*.push.services.mozilla.com", "*.notify.windows.com", "web.push.apple.com"],
 )
+
+# A stand-in for all carriers, for trying things out; only while DEBUG is on, and never in place of real credentials.
+CARRIER_SIMULATOR_URL = env.str("CARRIER_SIMULATOR_URL", default="").rstrip("/") if DEBUG else ""
+if CARRIER_SIMULATOR_URL:
+    from simulator import credentials as simulated
+
+    _twilio = (TWILIO_ACCOUNT_SID, TWILIO_AUTH_TOKEN, TWILIO_FROM, TWILIO_MESSAGING_SERVICE_SID)
+    if not any((*_twilio, FAST2SMS_API_KEY, FAST2SMS_SENDER_ID, FCM_SERVICE_ACCOUNT)):
+        TWILIO_API_BASE_URL = FAST2SMS_API_BASE_URL = CARRIER_SIMULATOR_URL
+        TWILIO_ACCOUNT_SID, TWILIO_AUTH_TOKEN = simulated.ACCOUNT_SID, simulated.AUTH_TOKEN
+        TWILIO_FROM, TWILIO_MESSAGING_SERVICE_SID = simulated.FROM_NUMBER, simulated.MESSAGING_SERVICE_SID
+        FAST2SMS_API_KEY, FAST2SMS_ROUTE = simulated.FAST2SMS_API_KEY, "q"
+        FAST2SMS_WEBHOOK_SECRET = simulated.FAST2SMS_WEBHOOK_SECRET
+    elif simulated.ACCOUNT_SID != TWILIO_ACCOUNT_SID:
+        CARRIER_SIMULATOR_URL = ""
 
 DEMO_PASSWORD = env.str("DEMO_PASSWORD", default="")
 

@@ -50,7 +50,8 @@ def simulated_phone(request: HttpRequest) -> HttpResponse:
     threads: dict[str, list[DeliveryAttempt]] = {}
     for attempt in attempts.select_related("delivery").order_by("-started_at")[:NEWEST]:
         threads.setdefault(attempt.delivery.address, []).append(attempt)
-    return render(request, "notifications/phone.html", {"threads": threads})
+    context = {"threads": threads, "simulator": settings.CARRIER_SIMULATOR_URL}
+    return render(request, "notifications/phone.html", context)
 
 
 def phone_exists() -> bool:

@@ -16,11 +16,13 @@ from simulator import credentials
 from simulator.callbacks import Sent, SiteCaller
 from simulator.calls import Call
 from simulator.clock import VirtualClock
+from simulator.control import Control
 from simulator.face import Face
 from simulator.fast2sms import Fast2SMS
 from simulator.fcm import FCM, service_account
 from simulator.inbound import Inbound
 from simulator.journal import Entry, Journal, Request, Wanted
+from simulator.pages import Pages
 from simulator.rules import Callbacks, Rules, Script
 from simulator.twilio import Twilio
 from simulator.twilio_api import Account, problem
@@ -34,7 +36,7 @@ PATIENCE_SECONDS: Final = 30
 
 
 class Simulator:
-    """All carriers on one port of 127.0.0.1. Every method may be called from any thread.
+    """All carriers on one port of `host`. Every method may be called from any thread.
 
     site: where callbacks and texts of people go; it may also be set later, as `sim.site = …`.
     public_url: the address the site believes to have, where a proxy would stand in between.
@@ -46,11 +48,13 @@ class Simulator:
         site: str = "http://127.0.0.1:9",
         *,
         public_url: str = "",
+        host: str = "127.0.0.1",
         port: int = 0,
         pace: float = 0.0,
         frozen: bool = False,
         start: float | None = None,
     ) -> None:
+        self.host = host
         self.port = port
         self.clock = VirtualClock(start=start, frozen=frozen)
         self.journal = Journal()
@@ -65,6 +69,14 @@ class Simulator:
         self.fcm = FCM(*parts)
         self.webpush = WebPush(*parts)
         self.inbound = Inbound(self.twilio, self.callbacks, url=self.callbacks.public_url + INBOUND_PATH)
+        self.control = Control(*parts)
+        self.pages = Pages(
+            self.clock,
+            self.journal,
+            inbound=self.inbound,
+            voice=self.voice,
+            site=self.callbacks.public_url,
+        )
         self._listener: socket.socket
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread
@@ -84,7 +96,7 @@ class Simulator:
 
     def start(self) -> None:
         """Listen, on a free port unless one was given."""
-        self._listener = socket.create_server(("127.0.0.1", self.port), backlog=1024)
+        self._listener = socket.create_server((self.host, self.port), backlog=1024)
         self.port = self._listener.getsockname()[1]
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="carrier simulator", daemon=True)
@@ -103,9 +115,12 @@ class Simulator:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
 
     def environment(
-        self, *, fast2sms: bool = True, messaging_service: bool = True, base_url: str = ""
+        self, *, fast2sms: bool = True, messaging_service: bool = True, simulated: bool = False, base_url: str = ""
     ) -> dict[str, str]:
-        """Settings, or environment variables, that make this the only carrier."""
+        """Settings, or environment variables, that make this the only carrier.
+
+        With `simulated` the site knows that nothing is real, shows the simulated phone, and sends pushes here too.
+        """
         base_url = base_url or self.url
         return {
             "TWILIO_API_BASE_URL": base_url,
@@ -119,6 +134,7 @@ class Simulator:
             "FAST2SMS_SENDER_ID": "",
             "FAST2SMS_WEBHOOK_SECRET": credentials.FAST2SMS_WEBHOOK_SECRET,
             "FCM_API_BASE_URL": base_url,
+            "CARRIER_SIMULATOR_URL": base_url if simulated else "",
         }
 
     def service_account(self) -> str:
@@ -138,7 +154,7 @@ class Simulator:
         try:
             yield
         finally:
-            self._listener = socket.create_server(("127.0.0.1", self.port), backlog=1024)
+            self._listener = socket.create_server((self.host, self.port), backlog=1024)
             self.run(self._listen())
 
     # Time
@@ -229,9 +245,11 @@ class Simulator:
 
     def _routes(self) -> list[web.RouteDef]:
         faces: tuple[Face, ...] = (self.twilio, self.voice, self.fast2sms, self.fcm, self.webpush)
-        routes = chain.from_iterable(face.routes() for face in faces)
+        carriers = chain.from_iterable(face.routes() for face in faces)
         return [
-            *(web.route(route.method, route.path, self._counted(route.handler)) for route in routes),
+            *(web.route(route.method, route.path, self._counted(route.handler)) for route in carriers),
+            *self.control.routes(),
+            *self.pages.routes(),
             web.route("*", "/{anything:.*}", self._stray),
         ]
 

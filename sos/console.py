@@ -119,7 +119,7 @@ def carrier_warnings() -> list[str]:
     """What keeps messages from leaving, as sentences: a moderator must not count on contacts that nobody reaches."""
     if routing.real_carrier_configured():
         return list(routing.problems())
-    why = "messages are simulated" if "simulated" in routing.configured() else "no message is sent"
+    why = "messages are simulated" if routing.configured() else "no message is sent"
     return [f"No carrier is set up: {why}, and no contact is reached.", *routing.problems()]
 
 

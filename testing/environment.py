@@ -25,6 +25,7 @@ FIXED = {
     "FAST2SMS_WEBHOOK_SECRET": "",
     "FCM_SERVICE_ACCOUNT": "",
     "VAPID_PRIVATE_KEY": "",
+    "CARRIER_SIMULATOR_URL": "",
 }
 
 os.environ.update(FIXED)

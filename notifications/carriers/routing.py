@@ -33,6 +33,8 @@ def configured() -> dict[str, Carrier]:
     with _lock:
         if _carriers is None:
             _carriers = {carrier.name: carrier for carrier in _build()}
+            for carrier in _carriers.values():
+                carrier.simulated |= bool(settings.CARRIER_SIMULATOR_URL)
         return _carriers
 
 

@@ -85,5 +85,15 @@ def test_it_is_gone_when_a_carrier_is_configured(client: Client, settings: Any) 
     assert reverse("phone") not in client.get(reverse("login")).content.decode()
 
 
+def test_it_leads_to_the_phones_of_the_simulator_where_that_runs(client: Client, settings: Any) -> None:
+    received("with a reply box")
+    assert "phone?number" not in shown(client)
+    settings.CARRIER_SIMULATOR_URL = "http://localhost:8001"
+    settings.FAST2SMS_API_KEY = "the simulator's"
+    page = shown(client)
+    assert 'href="http://localhost:8001/"' in page
+    assert 'href="http://localhost:8001/phone?number=%2B919988712345"' in page
+
+
 def test_it_takes_no_post(client: Client) -> None:
     assert client.post(reverse("phone")).status_code == 405
