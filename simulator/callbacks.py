@@ -91,9 +91,8 @@ class SiteCaller:
     are signed as they are, and go to `site` with the headers a proxy would set.
     """
 
-    def __init__(self, clock: VirtualClock, *, site: str, public_url: str = "") -> None:
-        self.site = site.rstrip("/")
-        self.public_url = (public_url or site).rstrip("/")
+    def __init__(self, clock: VirtualClock) -> None:
+        self.site = self.public_url = ""
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
         self.sent: list[Sent] = []

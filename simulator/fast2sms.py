@@ -88,14 +88,12 @@ class Fast2SMS(Face):
 
     name = "fast2sms"
 
-    def __init__(
-        self, clock: VirtualClock, journal: Journal, rules: Rules, caller: SiteCaller, *, webhook: str, pace: float
-    ) -> None:
+    def __init__(self, clock: VirtualClock, journal: Journal, rules: Rules, caller: SiteCaller, *, pace: float) -> None:
         super().__init__(clock, journal, rules)
         self._caller = caller
         self._pace = pace
         self._recent: dict[str, list[float]] = {}
-        self.webhook = webhook
+        self.webhook = ""
         self.webhook_form = False
         self.balance = Decimal("1000.0000")
         self.price = Decimal("5.0000")

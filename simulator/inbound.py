@@ -33,11 +33,11 @@ _NOTES: Final = {
 class Inbound:
     """`url` is where the site takes texts."""
 
-    def __init__(self, twilio: Twilio, caller: SiteCaller, *, url: str) -> None:
+    def __init__(self, twilio: Twilio, caller: SiteCaller) -> None:
         self._twilio = twilio
         self._caller = caller
         self._replies: dict[tuple[str, str], list[float]] = {}
-        self.url = url
+        self.url = ""
 
     async def text(self, phone: str, text: str, *, to: str = "", **more: str) -> Sent:
         """A person texts one of our numbers: tell the site, and pass on what its answer says."""

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 
 from aiohttp import web
 
+from simulator.callbacks import SiteCaller
 from simulator.calls import Call
 from simulator.clock import VirtualClock
 from simulator.inbound import Inbound
@@ -38,12 +39,14 @@ _WHO: Final = {"twilio": "Twilio", "fast2sms": "Fast2SMS", "fcm": "FCM", "webpus
 class Pages:
     """Handlers for people."""
 
-    def __init__(self, clock: VirtualClock, journal: Journal, *, inbound: Inbound, voice: Voice, site: str) -> None:
+    def __init__(
+        self, clock: VirtualClock, journal: Journal, *, inbound: Inbound, voice: Voice, caller: SiteCaller
+    ) -> None:
         self._clock = clock
         self._journal = journal
         self._inbound = inbound
         self._voice = voice
-        self._site = site
+        self._caller = caller
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -68,7 +71,7 @@ class Pages:
         return _page(
             "Phones",
             f"""<header><h1>Simulated phones</h1>
-<p>What <a href="{escape(self._site)}">the site</a> sends is taken by simulated carriers and appears here.</p></header>
+<p>What <a href="{escape(self._caller.public_url)}">the site</a> sends is taken by simulated carriers and appears here.</p></header>
 <main>{listed}
 <form class="another" action="/phone"><label for="number">Another phone</label>
 <div><input id="number" name="number" type="tel" placeholder="+447700900123" pattern="\\+[1-9][0-9]{{6,14}}"

@@ -32,15 +32,17 @@ from simulator.webpush import Browser, WebPush
 T = TypeVar("T")
 
 INBOUND_PATH: Final = "/hooks/twilio/sms"
+FAST2SMS_PATH: Final = "/hooks/fast2sms/"
 PATIENCE_SECONDS: Final = 30
 
 
 class Simulator:
     """All carriers on one port of `host`. Every method may be called from any thread.
 
-    site: where callbacks and texts of people go; it may also be set later, as `sim.site = …`.
+    site: where callbacks and texts of people go; `point_at` sets it later.
     public_url: the address the site believes to have, where a proxy would stand in between.
     pace: seconds from one state of a message to the next. frozen: time passes only by `advance`.
+    strict: leaving the context fails where `assert_nothing_unexpected` would.
     """
 
     def __init__(
@@ -53,30 +55,32 @@ class Simulator:
         pace: float = 0.0,
         frozen: bool = False,
         start: float | None = None,
+        strict: bool = False,
     ) -> None:
         self.host = host
         self.port = port
         self.clock = VirtualClock(start=start, frozen=frozen)
         self.journal = Journal()
         self.rules = Rules()
-        self.callbacks = SiteCaller(self.clock, site=site, public_url=public_url)
+        self.callbacks = SiteCaller(self.clock)
         self.account = Account()
         parts = (self.clock, self.journal, self.rules)
         self.twilio = Twilio(*parts, self.callbacks, self.account, pace=pace)
         self.voice = Voice(*parts, self.callbacks, self.account, pace=pace)
-        webhook = f"{self.callbacks.public_url}/hooks/fast2sms/{credentials.FAST2SMS_WEBHOOK_SECRET}"
-        self.fast2sms = Fast2SMS(*parts, self.callbacks, webhook=webhook, pace=pace)
+        self.fast2sms = Fast2SMS(*parts, self.callbacks, pace=pace)
         self.fcm = FCM(*parts)
         self.webpush = WebPush(*parts)
-        self.inbound = Inbound(self.twilio, self.callbacks, url=self.callbacks.public_url + INBOUND_PATH)
+        self.inbound = Inbound(self.twilio, self.callbacks)
         self.control = Control(*parts)
         self.pages = Pages(
             self.clock,
             self.journal,
             inbound=self.inbound,
             voice=self.voice,
-            site=self.callbacks.public_url,
+            caller=self.callbacks,
         )
+        self.strict = strict
+        self.point_at(site, public_url=public_url)
         self._listener: socket.socket
         self._loop: asyncio.AbstractEventLoop
         self._thread: threading.Thread
@@ -87,12 +91,23 @@ class Simulator:
         self.start()
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
+    def __exit__(self, exc_type: object, *rest: object) -> None:
+        try:
+            if self.strict and exc_type is None:
+                self.assert_nothing_unexpected()
+        finally:
+            self.stop()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def point_at(self, site: str, *, public_url: str = "") -> None:
+        """Send callbacks and texts of people there."""
+        self.callbacks.site = site.rstrip("/")
+        self.callbacks.public_url = public = (public_url or site).rstrip("/")
+        self.inbound.url = public + INBOUND_PATH
+        self.fast2sms.webhook = f"{public}{FAST2SMS_PATH}{credentials.FAST2SMS_WEBHOOK_SECRET}"
 
     def start(self) -> None:
         """Listen, on a free port unless one was given."""
@@ -257,7 +272,11 @@ class Simulator:
         """The handler, whose work `settle` waits for."""
 
         async def counted(request: web.Request) -> web.StreamResponse:
-            return await self.clock.counted(handler(request))
+            try:
+                return await self.clock.counted(handler(request))
+            except Exception as error:
+                self.clock.failures.append(error)
+                raise
 
         return counted
 

@@ -8,8 +8,8 @@ from twilio.base.exceptions import TwilioException, TwilioRestException
 from twilio.rest import Client
 
 from simulator import Simulator, accept, failed, refuse, sent_only, undelivered
-from simulator.credentials import ACCOUNT_SID, FROM_NUMBER, MESSAGING_SERVICE_SID
-from simulator.tests.conftest import Site, signed
+from simulator.credentials import ACCOUNT_SID, AUTH_TOKEN, FROM_NUMBER, MESSAGING_SERVICE_SID
+from simulator.tests.conftest import Redirected, Site, signed
 
 RAVI = "+919988712345"
 TESS = "+447700900123"
@@ -165,6 +165,33 @@ class TestJournal:
             client.queues.list()
         with pytest.raises(AssertionError, match=r"stray request: GET .*Queues"):
             sim.assert_nothing_unexpected()
+
+    def test_a_strict_one_looks_at_its_end(self, site: Site) -> None:
+        with pytest.raises(AssertionError, match="Hello"), Simulator(site.url, strict=True) as sim:
+            self.hello(sim)
+        with Simulator(site.url, strict=True) as sim:
+            self.hello(sim)
+            sim.assert_exactly(TESS, ["Hello"])
+        sim = Simulator(site.url, strict=True).__enter__()
+        self.hello(sim)
+        sim.__exit__(ValueError, ValueError(), None)  # a test that failed already is not told a second thing
+
+    def test_a_failure_in_a_handler_is_unexpected(self, client: Client, sim: Simulator) -> None:
+        with pytest.raises(TwilioRestException):
+            send(client, validity_period="soon")
+        with pytest.raises(AssertionError, match="failure: ValueError"):
+            sim.assert_nothing_unexpected()
+
+    def test_it_can_be_pointed_elsewhere(self, client: Client, sim: Simulator, site: Site) -> None:
+        sim.point_at(site.url, public_url="https://safety.example.org")
+        sim.text_from(TESS, "1")
+        assert site.got[-1].headers["host"] == "safety.example.org"
+
+    def hello(self, sim: Simulator) -> None:
+        http = Redirected(sim)
+        send(Client(ACCOUNT_SID, AUTH_TOKEN, http_client=http))
+        if http.session is not None:
+            http.session.close()
 
     def test_one_can_wait_for_it(self, client: Client, sim: Simulator) -> None:
         send(client)
