@@ -9,6 +9,7 @@ import time
 from datetime import UTC
 from pathlib import Path
 from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
 
 from google.auth.exceptions import GoogleAuthError
 from google.auth.transport.requests import Request
@@ -67,13 +68,15 @@ class ServiceAccount:
         self._request: Any = Request()
         self._token = ""
         self._ends = 0.0
-        self._renewing = asyncio.Lock()
+        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
     async def token(self) -> str:
         """A token that lasts. Raises TransportError when there is none to be had; nothing was sent then."""
-        if self._left() > RENEW_BEFORE or (self._left() > USABLE_UNTIL and self._renewing.locked()):
+        # A lock belongs to one event loop.
+        renewing = self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        if self._left() > RENEW_BEFORE or (self._left() > USABLE_UNTIL and renewing.locked()):
             return self._token
-        async with self._renewing:
+        async with renewing:
             if self._left() <= RENEW_BEFORE:
                 await self._renew()
         return self._token

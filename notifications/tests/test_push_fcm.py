@@ -320,3 +320,13 @@ class TestSettings:
         assert made.simulated
         assert (await made.send(message(target=TARGET))).outcome is Outcome.ACCEPTED
         await made.close()
+
+
+def test_one_account_serves_several_event_loops_one_after_the_other(account: dict[str, Any]) -> None:
+    source = ServiceAccount(account, scope=fcm.SCOPE)  # nobody listens on port 1
+
+    async def ask() -> list[Any]:
+        return await asyncio.gather(*(source.token() for _ in range(3)), return_exceptions=True)
+
+    for _ in range(2):
+        assert {type(error).__name__ for error in asyncio.run(ask())} == {"TransportError"}
