@@ -16,7 +16,7 @@ run: $(VENV)/.run .env
 	export CARRIER_SIMULATOR_URL=$${CARRIER_SIMULATOR_URL:-http://localhost:$$CARRIER_SIMULATOR_PORT}; \
 	$(BIN)/python manage.py migrate --verbosity 0 && \
 	$(BIN)/python manage.py seed_demo && \
-	{ $(BIN)/honcho start --port $$PORT || [ $$? = 130 ]; }
+	{ $(BIN)/honcho -f Procfile.dev start --port $$PORT || [ $$? = 130 ]; }
 
 test: check
 	$(BIN)/python -m testing.run_suite

@@ -87,7 +87,8 @@ def _learn(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:
     for job, answer in answered:
         if answer.error_class == "opt_out" and job.delivery.channel == Channel.SMS:
             receipts.opt_out(job.delivery.address, source=job.attempt.carrier, now=now)
-    pushes = [(UUID(job.delivery.address), one) for job, one in answered if job.delivery.channel == Channel.PUSH]
+    # Only where there is a target was there an answer, so the address is a subscription's id.
+    pushes = [(UUID(job.delivery.address), one) for job, one in answered if job.message.target]
     subscriptions.note_answers(pushes)
 
 

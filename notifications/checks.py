@@ -12,8 +12,9 @@ from notifications.carriers import routing
 @checks.register(checks.Tags.security)
 def half_credentials(app_configs: Sequence[Any] | None, **_kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
     """A carrier with half its credentials is no carrier, and nothing is simulated in its place."""
+    problems = (*routing.problems(), *routing.push_problems())
     hint = "Set all of its settings, or none; .env.example lists them."
-    return [checks.Warning(problem, hint=hint, id="notifications.W002") for problem in routing.problems()]
+    return [checks.Warning(problem, hint=hint, id="notifications.W002") for problem in problems]
 
 
 @checks.register(checks.Tags.security, deploy=True)

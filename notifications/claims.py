@@ -121,8 +121,8 @@ def _with_doubts(jobs: list[Job]) -> list[Job]:
 
 def _push_targets(deliveries: list[Delivery]) -> dict[str, PushTarget]:
     """Where the pushes among them go, by address."""
-    ids = [UUID(delivery.address) for delivery in deliveries if delivery.channel == Channel.PUSH]
-    return {str(pk): target for pk, target in subscriptions.targets(ids).items()} if ids else {}
+    addresses = [delivery.address for delivery in deliveries if delivery.channel == Channel.PUSH]
+    return {str(pk): target for pk, target in subscriptions.targets(addresses).items()} if addresses else {}
 
 
 def _open_attempt(delivery: Delivery, around: Surroundings, *, now: datetime) -> Job | None:

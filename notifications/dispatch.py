@@ -134,7 +134,7 @@ class Dispatcher:
 
 def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None = None) -> None:
     """Dispatch until `stop`, then finish the calls that are out. Rides out a database that is away."""
-    for problem in routing.problems():
+    for problem in (*routing.problems(), *routing.push_problems()):
         logger.warning(problem)
     dispatcher = Dispatcher(concurrency=concurrency)
     listener = threading.Thread(target=wake.listen, args=(stop,), name="wake", daemon=True)

@@ -29,6 +29,7 @@ INSERT_TRIES: Final = 3  # it may be there when inserted, and gone when updated
 
 Kind = PushSubscription.Kind
 # Firebase does not say what a token looks like; all that were seen fit, and nothing else may go into a request.
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_:.~%=-]{20,1000}")
 
 
@@ -83,9 +84,10 @@ def of(owner_ids: Iterable[UUID]) -> dict[UUID, tuple[PushSubscription, ...]]:
     return found
 
 
-def targets(subscription_ids: Iterable[UUID]) -> dict[UUID, PushTarget]:
-    """Where the pushes to these subscriptions go; those that are gone or disabled are left out."""
-    rows = PushSubscription.objects.filter(pk__in=list(subscription_ids), disabled_at__isnull=True)
+def targets(addresses: Iterable[str]) -> dict[UUID, PushTarget]:
+    """Where pushes to these addresses, subscriptions' ids, go; what is gone, disabled or no id is left out."""
+    ids = [address for address in addresses if _UUID.fullmatch(address)]
+    rows = PushSubscription.objects.filter(pk__in=ids, disabled_at__isnull=True)
     return {row.pk: PushTarget(row.kind, row.endpoint, row.p256dh, row.auth) for row in rows}
 
 

@@ -80,6 +80,11 @@ def problems() -> tuple[str, ...]:
     return tuple(found)
 
 
+def push_problems() -> tuple[str, ...]:
+    """The same for pushes, which no text waits for."""
+    return tuple(problem for problem in (fcm.problem(), webpush.problem()) if problem)
+
+
 async def close() -> None:
     """Close the connections that the running event loop has to the carriers."""
     for carrier in configured().values():

@@ -35,9 +35,7 @@ def fits(text: str, kind: Kind, point: str) -> bool:
     units), so that the coordinates survive the loss of the last part.
     """
     gsm = is_gsm7(text)
-    # Tried some twenty times for each text, so the plain case is decided by its length alone.
-    plain = gsm and len(text) <= GSM7_PART
-    if not plain and segments(text) > MAX_SEGMENTS[kind][0 if gsm else 1]:
+    if segments(text) > MAX_SEGMENTS[kind][0 if gsm else 1]:
         return False
     until = text[: text.index(point) + len(point)] if point and point in text else ""
     return units(until) <= GSM7_PART if gsm else utf16_units(until) <= 2 * UCS2_PART
