@@ -115,7 +115,7 @@ def test_a_contacts_phone_is_subscribed_shows_every_push_and_says_so(
     page.get_by_role("button", name="Alert this phone too").click()
     expect(page.get_by_text("On: this browser shows a notification too")).to_be_visible()
     (row,) = in_database(lambda: subscriptions.of([contact.pk]))[contact.pk]
-    assert in_database(lambda: subscriptions.targets([row.pk])) == {row.pk: browser.target(ENDPOINT)}
+    assert in_database(lambda: subscriptions.targets([str(row.pk)])) == {row.pk: browser.target(ENDPOINT)}
 
     # A later visit renews it without a tap.
     in_database(lambda: subscriptions.remove_gone([row.pk]))

@@ -91,7 +91,7 @@ class TestSubscribing:
         assert again.pk == first.pk
         (row,) = PushSubscription.objects.all()
         assert (row.refusals, row.disabled_at, row.created_at) == (0, None, ticking.now)
-        assert subscriptions.targets([row.pk]) == {row.pk: BROWSER.target(ENDPOINT)}
+        assert subscriptions.targets([str(row.pk)]) == {row.pk: BROWSER.target(ENDPOINT)}
 
     def test_the_eleventh_drops_the_oldest_and_nobody_elses(self, person: User, ticking: Clock) -> None:
         other = subscribe(uuid4(), f"{ENDPOINT}-other")
@@ -176,7 +176,7 @@ class TestAnswers:
         for _ in range(3):
             subscriptions.note_answers([(row.pk, REFUSED)])
         assert not subscriptions.of([person.pk])
-        assert not subscriptions.targets([row.pk])
+        assert not subscriptions.targets([str(row.pk)])
         assert subscriptions.standing(person.pk) == ([], True)
         assert "Turn them on again" in Notification.objects.get(recipient=person).body
 
