@@ -12,9 +12,11 @@ from notifications.models import Channel, Delivery, DeliveryStatus, OptOut, Push
 from sos.alerts import ALARMS
 from sos.models import AlertedContact
 
-# May still leave by itself: another one on the same channel would make two at once.
-WAITING = {DeliveryStatus.HELD, DeliveryStatus.QUEUED, DeliveryStatus.SENDING}
-# Came to nothing, unless an earlier try of it arrived.
+# Will leave by itself: another one on the same channel would make two at once. Not what is held: a round that a crash
+# cut off leaves it, and the next one drops it.
+WAITING = {DeliveryStatus.QUEUED, DeliveryStatus.SENDING}
+MAY_HAVE_ARRIVED = {DeliveryStatus.SENDING, DeliveryStatus.ACCEPTED, DeliveryStatus.DELIVERED}
+# Came to nothing.
 ENDED = {DeliveryStatus.DEAD, DeliveryStatus.CANCELLED}
 # Carriers that can ring a phone.
 CALLERS = {"twilio-voice", "simulated"}
@@ -72,7 +74,7 @@ class Standing:
     def repeats_on(self, channel: Channel, *, before_wave: int) -> int:
         """How many of earlier waves may have arrived there (P7: only then is the next one a repeat)."""
         earlier = (m for m in self.messages if m.channel == channel and m.wave < before_wave)
-        return max((m.repeat + (m.status not in ENDED) for m in earlier), default=0)
+        return max((m.repeat + (m.status in MAY_HAVE_ARRIVED) for m in earlier), default=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,15 +53,23 @@ def first_look_at(opened_at: datetime, *, contacts: bool) -> datetime:
     return opened_at + timedelta(seconds=settings.ESCALATION_CALL_SECONDS if contacts else 0)
 
 
-def coming(incident: SosEvent) -> tuple[str, datetime] | None:
-    """What comes next, in words, and when; None where nothing does."""
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """What the ladder does next, in words, and when."""
+
+    what: str
+    at: datetime
+
+
+def coming(incident: SosEvent) -> Coming | None:
+    """What comes next; None where nothing does."""
     if not incident.active or incident.next_wave_at is None:
         return None
     following = next((r for r in rounds() if r.wave > incident.wave), None)
     if following is None:
-        return "the end of the rounds", incident.next_wave_at
+        return Coming("the end of the rounds", incident.next_wave_at)
     what = "alerting and calling all who have not answered" if following.everything else "calling all not reached yet"
-    return what, incident.next_wave_at
+    return Coming(what, incident.next_wave_at)
 
 
 def next_move(
