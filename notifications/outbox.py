@@ -171,6 +171,12 @@ def cancel_text(delivery_id: UUID, *, now: datetime) -> int:
     return _cancel(Delivery.objects.filter(pk=delivery_id), now=now)
 
 
+def cancel_texts_to(phone: str, *, now: datetime) -> None:
+    """The same for all texts to a number that wants no more of them."""
+    rows = Delivery.objects.filter(address=phone, channel=Channel.SMS)
+    _cancel(rows.filter(status__in=[*PENDING, DeliveryStatus.SENDING]), now=now)
+
+
 def _cancel(deliveries: QuerySet[Delivery], *, now: datetime) -> int:
     """One update for both, so that a row which changes sides meanwhile is met on one side or the other.
 

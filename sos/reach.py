@@ -18,8 +18,6 @@ WAITING = {DeliveryStatus.QUEUED, DeliveryStatus.SENDING}
 MAY_HAVE_ARRIVED = {DeliveryStatus.SENDING, DeliveryStatus.ACCEPTED, DeliveryStatus.DELIVERED}
 # Came to nothing.
 ENDED = {DeliveryStatus.DEAD, DeliveryStatus.CANCELLED}
-# Carriers that can ring a phone.
-CALLERS = {"twilio-voice", "simulated"}
 
 
 class Message(NamedTuple):
@@ -64,7 +62,7 @@ class Standing:
         if self.reached or any(message.status not in ENDED for message in self.messages):
             return False
         no_call = any(m.channel == Channel.VOICE and m.status == DeliveryStatus.DEAD for m in self.messages)
-        return no_call or not can_call()
+        return no_call or not can_call(self.contact.phone)
 
     def waiting_on(self, channel: Channel, *, before_wave: int) -> bool:
         """A message of an earlier wave has not left yet."""
@@ -117,6 +115,6 @@ def subscriptions_of(contact_ids: Iterable[UUID]) -> dict[UUID, list[UUID]]:
     return found
 
 
-def can_call() -> bool:
-    """Whether this installation can ring a phone."""
-    return not CALLERS.isdisjoint(routing.configured())
+def can_call(phone: str) -> bool:
+    """Whether a carrier can ring this number."""
+    return bool(routing.route(phone, channel=Channel.VOICE))

@@ -128,7 +128,7 @@ def _messages(
             channels.append((Channel.SMS, contact.phone))
         if begun.everything:
             channels += [(Channel.PUSH, str(pk)) for pk in addresses.pushes.get(contact.contact_id, [])]
-        if can_call():
+        if can_call(contact.phone):
             channels.append((Channel.VOICE, contact.phone))
         for channel, address in channels:
             if standing.waiting_on(channel, before_wave=begun.wave):

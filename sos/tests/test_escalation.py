@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from casualmeet import clock
 from casualmeet import settings as settings_module
 from casualmeet.db import has_transactions
-from notifications import outbox
+from notifications import outbox, receipts
 from notifications.carriers import routing
 from notifications.models import Delivery, DeliveryStatus, Notification, OptOut, PushSubscription
 from safety import expiry, panic
@@ -29,6 +29,7 @@ from sos import alerts, escalation, incidents
 from sos.console import Card, read_board
 from sos.console_access import requeue, worth_requeueing
 from sos.models import AlertedContact, SosEvent, TimelineEntry
+from testing.processes import PYTHON_MODULE, ManagedProcess
 
 CALLS = {"voice": 1}
 AGAIN = {"sms": 1, "voice": 1}
@@ -622,6 +623,22 @@ def test_a_number_that_sends_stop_between_two_rounds_gets_no_further_text(incide
     assert sent(incident, 4, name="Ravi 0") == CALLS
 
 
+def test_a_number_that_sends_stop_between_queueing_and_claim_gets_its_call_only(
+    incident: SosEvent, wall: Clock
+) -> None:
+    for seconds in (180, 300):
+        at(wall, incident, seconds)
+        accept(wave=3)
+    receipts.opt_out(contact_of(incident).phone, source="reply", now=wall.now)
+    rows = Delivery.objects.filter(wave=4).values_list("recipient_name", "channel", "status")
+    assert set(rows) == {
+        ("Ravi 0", "sms", "cancelled"),
+        ("Ravi 0", "voice", "queued"),
+        ("Ravi 1", "sms", "queued"),
+        ("Ravi 1", "voice", "queued"),
+    }
+
+
 def test_resolving_cancels_every_channel_of_every_round_and_the_all_clear_goes_by_text(asha: User, wall: Clock) -> None:
     """Also to a contact whom only a push has reached."""
     ravi = TrustedContact.objects.get(person=asha, slot=0)
@@ -814,6 +831,35 @@ def test_p3_an_opening_that_a_crash_left_half_done_has_its_ladder_once_it_is_rep
     wall.now = repaired_at + timedelta(seconds=60)
     assert escalation.advance_due(wall.now) == 1
     assert sent(incident, 2) == CALLS
+
+
+@pytest.mark.processes
+def test_p3_workers_that_race_and_one_that_is_killed_climb_to_the_top(
+    database_url: str, wait_until: Callable[..., Any], settings: Any
+) -> None:
+    """P3: two processes with a dispatcher beside them; one dies amid the rounds. Nothing lost, nothing twice."""
+    times = {"ESCALATION_CALL_SECONDS": 1, "ESCALATION_CALL_AGAIN_SECONDS": 2}
+    for name, seconds in times.items():
+        setattr(settings, name, seconds)
+    env = {"DATABASE_URL": database_url, "ESCALATION_REALERT_SECONDS": "3"}
+    env |= {name: str(seconds) for name, seconds in times.items()}
+    climbers = [ManagedProcess(["sos.tests.climber"], env, program=PYTHON_MODULE) for _ in range(2)]
+    with climbers[0], climbers[1], ManagedProcess(["run_dispatch_worker"], env):
+        for climber in climbers:
+            climber.wait_for_line("climbing", timeout=60)
+        timers_for(people(6, contacts=2), escalates_at=clock.now())
+        expiry.cycle()
+        wait_until(lambda: SosEvent.objects.filter(wave__gte=2).exists(), timeout=30)
+        climbers[0].kill()
+        top = Delivery.objects.filter(wave=4, channel="sms", status=DeliveryStatus.ACCEPTED)
+        wait_until(lambda: top.count() == 12, timeout=60)
+        assert "Traceback" not in climbers[1].output
+    assert set(SosEvent.objects.values_list("wave", flat=True)) == {4}
+    rows = Counter(Delivery.objects.values_list("recipient_id", "channel", "wave"))
+    assert set(rows.values()) == {1}
+    assert Counter(channel for _, channel, _ in rows)["sms"] == 24
+    lines = Counter(TimelineEntry.objects.filter(kind="wave").values_list("incident_id", "text"))
+    assert set(lines.values()) == {1}
 
 
 # What moderators see
