@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('notifications', '0002_delivery_engine'),
+        ('notifications', '0003_push'),
     ]
 
     operations = [
