@@ -1,5 +1,6 @@
 """Every setting, from the environment, with defaults that are safe in production. `.env.example` explains each."""
 
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -206,6 +207,15 @@ TIMER_POLL_SECONDS = env.float("TIMER_POLL_SECONDS", default=1.0)
 DISPATCH_CONCURRENCY = env.int("DISPATCH_CONCURRENCY", default=25)
 DISPATCH_POLL_SECONDS = env.float("DISPATCH_POLL_SECONDS", default=0.25)
 LIVE_POLL_SECONDS = env.float("LIVE_POLL_SECONDS", default=10.0 if REDIS_URL else 0.5)
+
+# The escalation ladder, in seconds from the opening of an incident
+
+ESCALATION_CALL_SECONDS = env.int("ESCALATION_CALL_SECONDS", default=60)
+ESCALATION_CALL_AGAIN_SECONDS = env.int("ESCALATION_CALL_AGAIN_SECONDS", default=180)
+ESCALATION_REALERT_SECONDS = env.list("ESCALATION_REALERT_SECONDS", cast=int, default=[300, 600])
+_rounds = [0, ESCALATION_CALL_SECONDS, ESCALATION_CALL_AGAIN_SECONDS, *ESCALATION_REALERT_SECONDS]
+if any(later <= earlier for earlier, later in pairwise(_rounds)):
+    raise ImproperlyConfigured("The ESCALATION_…_SECONDS must rise: call, call again, then each re-alert.")
 
 # Carriers
 

@@ -102,6 +102,8 @@ class Delivery(models.Model):
                 name="delivery_leases",
                 condition=Q(status=DeliveryStatus.SENDING),
             ),
+            # What went wrong just now.
+            models.Index(fields=["finished_at"], name="delivery_dead", condition=Q(status=DeliveryStatus.DEAD)),
             # What the limits on invitations count.
             models.Index(fields=["person_id", "created_at"], name="invitations_by_person", condition=INVITATIONS),
             models.Index(fields=["address", "created_at"], name="invitations_by_number", condition=INVITATIONS),

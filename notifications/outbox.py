@@ -13,7 +13,7 @@ from django.db.models import Case, Count, F, Max, Q, QuerySet, Value, When
 
 from casualmeet.db import has_transactions, insert_missing
 from notifications import live, wake
-from notifications.models import AttemptOutcome, Delivery, DeliveryStatus, Priority
+from notifications.models import AttemptOutcome, Channel, Delivery, DeliveryStatus, Priority
 
 NAMESPACE = UUID("6f4d1d5c-0f5e-4b7c-9b0e-3c1c2a7d9e10")
 
@@ -57,12 +57,49 @@ def text_to(
     follows_id: UUID | None = None,
 ) -> Delivery:
     """An unsaved text message; `key` and the addressee decide its identity."""
-    return Delivery(
-        id=text_id(key, addressee.id, wave=wave),
-        kind=kind,
-        channel="sms",
-        priority=priority,
+    return message_to(
+        addressee,
+        channel=Channel.SMS,
         address=addressee.phone,
+        key=key,
+        kind=kind,
+        facts=facts,
+        now=now,
+        priority=priority,
+        incident_id=incident_id,
+        person_id=person_id,
+        wave=wave,
+        follows_id=follows_id,
+    )
+
+
+def message_to(
+    addressee: Addressee,
+    *,
+    channel: Channel,
+    address: str,
+    key: str,
+    kind: str,
+    facts: dict[str, Any],
+    now: datetime,
+    priority: Priority,
+    incident_id: UUID | None = None,
+    person_id: UUID | None = None,
+    wave: int = 1,
+    repeat: int = 0,
+    follows_id: UUID | None = None,
+) -> Delivery:
+    """An unsaved message on any channel; `repeat` counts those about the same thing that may have arrived before.
+
+    Its identity follows from `key`, the wave, and the addressee, or for a push the subscription: one may have many.
+    """
+    target = address if channel == Channel.PUSH else addressee.id
+    return Delivery(
+        id=message_id(key, target, channel=channel, wave=wave),
+        kind=kind,
+        channel=channel.value,
+        priority=priority,
+        address=address,
         recipient_id=addressee.id,
         recipient_name=addressee.name,
         language=addressee.language,
@@ -72,6 +109,7 @@ def text_to(
         person_id=person_id,
         follows_id=follows_id,
         wave=wave,
+        repeat=repeat,
         created_at=now,
         next_attempt_at=now,
     )
@@ -79,7 +117,12 @@ def text_to(
 
 def text_id(key: str, addressee_id: UUID, *, wave: int = 1) -> UUID:
     """The identity of a text: `key` says what it is about."""
-    return uuid5(NAMESPACE, f"{key}:{addressee_id}:sms:{wave}")
+    return message_id(key, addressee_id, channel=Channel.SMS, wave=wave)
+
+
+def message_id(key: str, target: UUID | str, *, channel: Channel, wave: int) -> UUID:
+    """The identity of a message: what it is about, to whom, how and in which wave."""
+    return uuid5(NAMESPACE, f"{key}:{target}:{channel.value}:{wave}")
 
 
 def queue(deliveries: Sequence[Delivery]) -> None:
@@ -102,22 +145,36 @@ def hold(deliveries: Sequence[Delivery]) -> None:
     insert_missing(Delivery, deliveries)
 
 
-def release(incident_ids: Iterable[UUID]) -> None:
-    """Let the held deliveries of these incidents go, except those that were cancelled meanwhile."""
+def release(incident_ids: Iterable[UUID], *, wave: int = 1) -> None:
+    """Let the held deliveries of this wave of these incidents go, except those that were cancelled meanwhile."""
     if not has_transactions():
-        Delivery.objects.filter(incident_id__in=list(incident_ids), status=DeliveryStatus.HELD).update(
+        Delivery.objects.filter(incident_id__in=list(incident_ids), status=DeliveryStatus.HELD, wave=wave).update(
             status=DeliveryStatus.QUEUED
         )
 
 
-def cancel(incident_ids: Iterable[UUID], *, kinds: Sequence[str], now: datetime) -> int:
+def drop_held(incident_ids: Iterable[UUID], *, waves: range, now: datetime) -> None:
+    """Cancel what is still held of these waves: their time has gone by, or the incident is over."""
+    if not has_transactions():
+        rows = Delivery.objects.filter(incident_id__in=list(incident_ids), wave__in=list(waves))
+        rows.filter(status=DeliveryStatus.HELD).update(status=DeliveryStatus.CANCELLED, finished_at=now)
+
+
+def cancel(incident_ids: Iterable[UUID], *, kinds: Sequence[str], now: datetime, from_wave: int = 1) -> int:
     """Cancel what was not sent yet; what went out, or is going out, is not tried again. Returns how many rows it met."""
-    return _cancel(Delivery.objects.filter(incident_id__in=list(incident_ids), kind__in=kinds), now=now)
+    rows = Delivery.objects.filter(incident_id__in=list(incident_ids), kind__in=kinds, wave__gte=from_wave)
+    return _cancel(rows, now=now)
 
 
 def cancel_text(delivery_id: UUID, *, now: datetime) -> int:
     """The same for one text."""
     return _cancel(Delivery.objects.filter(pk=delivery_id), now=now)
+
+
+def cancel_texts_to(phone: str, *, now: datetime) -> None:
+    """The same for all texts to a number that wants no more of them."""
+    rows = Delivery.objects.filter(address=phone, channel=Channel.SMS)
+    _cancel(rows.filter(status__in=[*PENDING, DeliveryStatus.SENDING]), now=now)
 
 
 def _cancel(deliveries: QuerySet[Delivery], *, now: datetime) -> int:
@@ -134,13 +191,19 @@ def _cancel(deliveries: QuerySet[Delivery], *, now: datetime) -> int:
 
 
 def possibly_sent(incident_id: UUID, *, kinds: Sequence[str]) -> list[Delivery]:
-    """The incident's deliveries that went out, or may have, or are just being sent; one per recipient, the first."""
+    """The incident's deliveries that went out, or may have, or are just being sent.
+
+    One per recipient: the first that went out, else the first.
+    """
     rows = (
         Delivery.objects.filter(incident_id=incident_id, kind__in=kinds)
         .filter(WENT_OUT | Q(status=DeliveryStatus.SENDING))
         .order_by("created_at", "id")
     )
-    return list({row.recipient_id: row for row in reversed(rows)}.values())
+    first: dict[UUID | None, Delivery] = {}
+    for row in sorted(rows, key=lambda row: row.status == DeliveryStatus.SENDING):
+        first.setdefault(row.recipient_id, row)
+    return list(first.values())
 
 
 def requeue_dead(delivery_id: UUID, *, now: datetime) -> bool:

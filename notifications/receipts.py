@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Case, F, Q, Value, When
 
 from casualmeet.db import insert_missing, retry_transient
-from notifications import live, wake
+from notifications import live, outbox, wake
 from notifications.carriers import routing
 from notifications.carriers.base import ErrorClass, storable
 from notifications.carriers.errors import twilio_error
@@ -176,9 +176,10 @@ def _carriers_left(delivery: Delivery, attempt: DeliveryAttempt) -> list[str] | 
 
 
 def opt_out(phone: str, *, source: str, now: datetime) -> None:
-    """No more texts to this number; again does no harm."""
+    """No more texts to this number, also none that are queued; again does no harm."""
     row = OptOut(id=uuid5(NAMESPACE, f"opt-out:{phone}"), phone=phone, stopped_at=now, source=source[:20])
     insert_missing(OptOut, [row])
+    outbox.cancel_texts_to(phone, now=now)
 
 
 def _error_class(attempt: DeliveryAttempt) -> ErrorClass:

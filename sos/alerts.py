@@ -15,7 +15,7 @@ from uuid import UUID, uuid5
 from django.conf import settings
 
 from notifications import outbox
-from notifications.models import Delivery, Priority
+from notifications.models import Channel, Delivery, Priority
 from notifications.texts import AlertFacts, Kind
 from sos.models import AlertedContact, SosEvent, Source
 from sos.triggers import NAMESPACE, Person, Recipient, fix_of, person_of
@@ -69,9 +69,16 @@ def all_clears(incident: SosEvent, *, now: datetime) -> list[Delivery]:
         happened_at=incident.resolved_at or now,
         confirmed_with_pin=incident.resolution == "pin",
     ).to_json()
+    # By text also where the alert was a push, whose address is a subscription.
+    phones: dict[UUID | None, str] = dict(AlertedContact.objects.filter(incident=incident).values_list("pk", "phone"))
     return [
         outbox.text_to(
-            outbox.Addressee(alert.recipient_id or alert.pk, alert.recipient_name, alert.address, alert.language),
+            outbox.Addressee(
+                alert.recipient_id or alert.pk,
+                alert.recipient_name,
+                phones.get(alert.recipient_id, alert.address),
+                alert.language,
+            ),
             key=f"all-clear:{incident.pk}",
             kind=Kind.ALL_CLEAR,
             facts=facts,
@@ -83,6 +90,39 @@ def all_clears(incident: SosEvent, *, now: datetime) -> list[Delivery]:
         )
         for alert in outbox.possibly_sent(incident.pk, kinds=ALERTS)
     ]
+
+
+def alert_by(
+    incident: SosEvent,
+    contact: AlertedContact,
+    *,
+    channel: Channel,
+    address: str,
+    facts: dict[str, Any],
+    now: datetime,
+    wave: int = 1,
+    repeat: int = 0,
+) -> Delivery:
+    """The alert on this channel, in this wave of the escalation ladder. `facts` as of `facts_of`, in JSON types."""
+    return outbox.message_to(
+        _addressee(contact),
+        channel=channel,
+        address=address,
+        key=f"alert:{incident.pk}",
+        kind=KIND_BY_SOURCE[incident.source],
+        facts=facts,
+        now=now,
+        priority=Priority.SOS,
+        incident_id=incident.pk,
+        person_id=incident.person_id,
+        wave=wave,
+        repeat=repeat,
+    )
+
+
+def alert_facts(incident: SosEvent, *, person: Person) -> dict[str, Any]:
+    """What an alert about the incident says, in JSON types."""
+    return facts_of(incident, person=person, kind=KIND_BY_SOURCE[incident.source]).to_json()
 
 
 def facts_of(incident: SosEvent, *, person: Person, kind: Kind) -> AlertFacts:
@@ -109,9 +149,8 @@ def facts_of(incident: SosEvent, *, person: Person, kind: Kind) -> AlertFacts:
 def _text(
     incident: SosEvent, contact: AlertedContact, *, kind: Kind, key: str, facts: dict[str, Any], now: datetime
 ) -> Delivery:
-    link = f"{settings.PUBLIC_BASE_URL}/i/{contact.token}"
     return outbox.text_to(
-        outbox.Addressee(contact.pk, contact.name, contact.phone, contact.language, link),
+        _addressee(contact),
         key=f"{key}:{incident.pk}",
         kind=kind,
         facts=facts,
@@ -120,6 +159,11 @@ def _text(
         incident_id=incident.pk,
         person_id=incident.person_id,
     )
+
+
+def _addressee(contact: AlertedContact) -> outbox.Addressee:
+    link = f"{settings.PUBLIC_BASE_URL}/i/{contact.token}"
+    return outbox.Addressee(contact.pk, contact.name, contact.phone, contact.language, link)
 
 
 def _secret(contact_id: UUID) -> str:

@@ -19,7 +19,7 @@ from casualmeet import clock
 from notifications import inbox
 from notifications.carriers import routing
 from notifications.models import Notification
-from sos import wording
+from sos import rounds, wording
 from sos.console_access import may_moderate
 from sos.models import AlertedContact, SosEvent, SosStatus, Source, with_dispatch
 from sos.triggers import Fix, fix_of
@@ -52,6 +52,17 @@ class Card:
     def unanswered(self) -> bool:
         """Nobody helps yet, as far as we know."""
         return self.incident.active and not self.helpers
+
+    @property
+    def nobody_reached(self) -> bool:
+        """It is up to the moderators; false again once a contact has looked or answered."""
+        heard = any(c.opened_at or c.acknowledged_at or c.declined_at or c.reached_person_at for c in self.contacts)
+        return self.incident.active and self.incident.nobody_reached_at is not None and not heard
+
+    @property
+    def coming(self) -> rounds.Coming | None:
+        """The next round of the escalation ladder."""
+        return rounds.coming(self.incident)
 
     @property
     def duress(self) -> bool:

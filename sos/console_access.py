@@ -20,8 +20,9 @@ def may_requeue(user: Any) -> bool:
 
 
 def worth_requeueing(delivery: Delivery, *, incident_active: bool) -> bool:
-    """A dead letter that is still true: nobody is alarmed about a person who is known to be safe."""
-    return delivery.status == DeliveryStatus.DEAD and (incident_active or delivery.kind not in ALARMS)
+    """A dead letter that is still true: nobody is alarmed about a person who is safe, or again once somebody helps."""
+    wanted = (incident_active or delivery.kind not in ALARMS) and not delivery.cancel_requested
+    return delivery.status == DeliveryStatus.DEAD and wanted
 
 
 def requeue(delivery: Delivery) -> bool:

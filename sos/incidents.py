@@ -8,7 +8,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Q
@@ -18,9 +18,11 @@ from casualmeet import clock
 from casualmeet.db import has_transactions, insert_missing, insert_one, retry_transient
 from notifications import inbox, live, outbox, wake
 from notifications.models import Delivery, Notification
-from sos import alerts
+from sos import alerts, escalation, rounds
 from sos.models import AlertedContact, SosEvent, SosStatus, Source, TimelineEntry, TimelineKind
-from sos.triggers import NAMESPACE, Fix, Person, Recipient, Trigger, incident_id_for, joined_id_for
+from sos.timeline import entry as _entry
+from sos.timeline import note as _note
+from sos.triggers import Fix, Person, Recipient, Trigger, incident_id_for, joined_id_for
 from sos.wording import LATE_SECONDS, in_words
 
 logger = logging.getLogger(__name__)
@@ -158,6 +160,7 @@ def acknowledge(contact: AlertedContact) -> bool:
         return False
     with transaction.atomic():
         updated = AlertedContact.objects.filter(pk=contact.pk, acknowledged_at__isnull=True).update(acknowledged_at=now)
+        escalation.stop(incident.pk, now=now)
         key = f"ack:{contact.pk}"
         _note(incident.pk, TimelineKind.ACKNOWLEDGED, f"{contact.name} is helping.", key=key, at=now)
         inbox.post(
@@ -238,7 +241,7 @@ def _alert(openings: Sequence[Opening], *, now: datetime) -> None:
     insert_missing(AlertedContact, contacts)
     insert_missing(TimelineEntry, [_opened_entry(opening, now=now) for opening in openings])
     inbox.post([_opened_notice(opening, now=now) for opening in openings])
-    outbox.hold(deliveries)
+    outbox.hold([*deliveries, *escalation.pushes(openings, now=now)])
     ids = [opening.incident.pk for opening in openings]
     _release(ids, now=now)
     SosEvent.objects.filter(pk__in=ids, alerted_at__isnull=True).update(alerted_at=now)
@@ -319,9 +322,11 @@ def _tell_contacts(trigger: Trigger, incident: SosEvent, *, now: datetime) -> No
         [
             *alerts.alerts(incident, person=trigger.person, contacts=now_alerted, now=now),
             *alerts.updates(incident, key=trigger.key, contacts=updated, now=now),
+            *escalation.pushes([Opening(incident, trigger.person, trigger.recipients)], now=now),
         ]
     )
     _release([incident.pk], now=now)
+    escalation.take_up(incident, now=now)
 
 
 def _incident(trigger: Trigger, *, now: datetime) -> SosEvent:
@@ -341,6 +346,7 @@ def _incident(trigger: Trigger, *, now: datetime) -> SosEvent:
         location_accuracy_m=trigger.fix.accuracy_m if trigger.fix else None,
         location_at=trigger.fix.captured_at if trigger.fix else None,
         opened_at=now,
+        next_wave_at=rounds.first_look_at(now, contacts=bool(trigger.recipients)),
     )
 
 
@@ -372,12 +378,3 @@ def _opened_notice(opening: Opening, *, now: datetime) -> Notification:
         now=now,
         incident_id=incident.pk,
     )
-
-
-def _entry(incident_id: UUID, kind: TimelineKind, text: str, *, key: str, at: datetime) -> TimelineEntry:
-    entry_id = uuid5(NAMESPACE, f"timeline:{incident_id}:{key}")
-    return TimelineEntry(id=entry_id, incident_id=incident_id, at=at, kind=kind, text=text[:300])
-
-
-def _note(incident_id: UUID, kind: TimelineKind, text: str, *, key: str, at: datetime) -> None:
-    insert_missing(TimelineEntry, [_entry(incident_id, kind, text, key=key, at=at)])

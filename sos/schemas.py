@@ -50,6 +50,9 @@ class SosOut(ModelSchema):
             "location_accuracy_m",
             "location_at",
             "opened_at",
+            "wave",
+            "next_wave_at",
+            "nobody_reached_at",
             "resolved_at",
         ]
 

@@ -53,6 +53,11 @@
       const text = `${inWords(seconds)} ago`;
       if (element.textContent !== text) element.textContent = text;
     }
+    for (const element of document.querySelectorAll("[data-until]")) {
+      const seconds = Math.max(0, Math.ceil((Date.parse(element.dataset.until) - now) / 1000));
+      const text = `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+      if (element.textContent !== text) element.textContent = text;
+    }
     if (!stopped && unreachable) showConnection();
   }
 
