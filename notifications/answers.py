@@ -38,7 +38,7 @@ def finish(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:
         for job, answer in answered:
             if answer.outcome is not Outcome.ACCEPTED:
                 _retry_or_end(job, answer, now=now)
-        receipts.settle([job.attempt.pk for job, _ in accepted], now=now)
+        receipts.settle([job.attempt.pk for job, _ in answered], now=now)
         _learn(answered, now=now)
     people = {job.delivery.person_id for job, _ in answered if job.delivery.person_id}
     live.publish(live.MODERATION, *map(live.person_group, people))

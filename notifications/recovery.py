@@ -5,7 +5,7 @@ from datetime import datetime
 from django.db import models, transaction
 
 from casualmeet.db import retry_transient
-from notifications import retrying
+from notifications import receipts, retrying
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
 from notifications.claims import mine
@@ -47,18 +47,22 @@ def _recover(delivery: Delivery, *, now: datetime) -> int:
         )
     if taken:
         open_attempts.update(outcome=AttemptOutcome.UNKNOWN, finished_at=now, detail=answer.detail)
+        receipts.settle([unknown.pk], now=now)
     return taken
 
 
 def _recover_without_open_attempt(delivery: Delivery, held: models.QuerySet[Delivery], *, now: datetime) -> int:
     """Where there are no transactions the crash may have come before the attempt was written, or after its answer."""
     lease = {"lease_token": None, "lease_until": None}
-    accepted = delivery.attempts.filter(outcome=AttemptOutcome.ACCEPTED).first()
+    taken_in = delivery.attempts.filter(outcome=AttemptOutcome.ACCEPTED)
+    accepted = taken_in.exclude(receipt__in=receipts.FAILED).first()
     if accepted is not None:
         simulated = bool((known := routing.get(accepted.carrier)) and known.simulated)
-        return held.update(
+        taken = held.update(
             status=DeliveryStatus.ACCEPTED, carrier=accepted.carrier, simulated=simulated, finished_at=now, **lease
         )
+        receipts.settle([accepted.pk], now=now)
+        return taken
     if delivery.cancel_requested:
         return held.update(status=DeliveryStatus.CANCELLED, finished_at=now, **lease)
     return held.filter(cancel_requested=False).update(status=DeliveryStatus.QUEUED, **lease)

@@ -7,6 +7,7 @@ handshake) proves that nothing was sent; whatever fails after it leaves the ques
 
 import asyncio
 import base64
+import functools
 import json
 import os
 import re
@@ -174,7 +175,13 @@ class Transport:
 def _certificates() -> ssl.SSLContext:
     """Whom to trust: REQUESTS_CA_BUNDLE or SSL_CERT_FILE where the operator set one, else Mozilla's list."""
     named = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("SSL_CERT_FILE")
-    return ssl.create_default_context(cafile=named or certifi.where())
+    return _trusting(named or certifi.where())
+
+
+@functools.cache
+def _trusting(cafile: str) -> ssl.SSLContext:
+    """Reading the list takes 50 ms, and each event loop asks for it."""
+    return ssl.create_default_context(cafile=cafile)
 
 
 def _proxy(url: str) -> str | None:
