@@ -54,7 +54,7 @@ def record(attempt_id: UUID, status: str, *, code: str, carrier: str, now: datet
     """Write down the carrier's word on an attempt, and what follows; False when it changed nothing.
 
     Nothing changes for an attempt that is not there or is another carrier's, for a word that is not known, and for
-    one that does not outrank what is known already; only `delivered` may correct a failure of the same rank. `code`
+    one that does not outrank what is known already; only `delivered` may correct an end of the same rank. `code`
     counts with a failure only: earlier receipts carry stale ones. `message_id` fills in an id that was lost.
     """
     status = status.strip().lower()
@@ -66,7 +66,7 @@ def record(attempt_id: UUID, status: str, *, code: str, carrier: str, now: datet
     with transaction.atomic():
         higher = Q(receipt_rank__lt=rank)
         if status == "delivered":
-            higher |= Q(receipt__in=FAILED)
+            higher |= Q(receipt__in=[*FAILED, "canceled"])
         changes = {
             "receipt": status,
             "receipt_rank": rank,
