@@ -126,6 +126,10 @@ class AttemptOutcome(models.TextChoices):
     UNKNOWN = "unknown"
 
 
+# What a carrier calls a message that it accepted and gave up on (Twilio docs, "Messages resource").
+FAILED_RECEIPTS = ("failed", "undelivered")
+
+
 class DeliveryAttempt(models.Model):
     """One call to one carrier, written down before it is made."""
 

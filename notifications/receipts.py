@@ -19,8 +19,9 @@ from notifications import live, outbox, wake
 from notifications.carriers import routing
 from notifications.carriers.base import ErrorClass, storable
 from notifications.carriers.errors import twilio_error
-from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus, OptOut
+from notifications.models import FAILED_RECEIPTS, Channel, Delivery, DeliveryAttempt, DeliveryStatus, OptOut
 from notifications.outbox import NAMESPACE
+from notifications.retrying import open_carriers
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ CALL_RANKS: Final[Mapping[str, int]] = {
 }
 FINAL: Final = 4
 REACHED: Final = ("delivered", "read")
-FAILED: Final = ("failed", "undelivered")
+FAILED: Final = FAILED_RECEIPTS
 CALLS: Final = "twilio-voice"
 
 # Where word from the phone ends a delivery. One that is just being sent ends when that call has its answer.
@@ -130,9 +131,11 @@ def fail_after_acceptance(delivery: Delivery, attempt: DeliveryAttempt, error_cl
     True when it waits for the next carrier. A clean failure: the next text is no repeat (P7). Only for the newest
     attempt, while the delivery, as read before, still counts as accepted through it and was never delivered.
     """
-    carriers = _carriers_left(delivery, attempt)
-    if carriers is None:
+    newest = DeliveryAttempt.objects.filter(delivery=delivery).order_by("-started_at", "-number")
+    if newest.values_list("pk", flat=True).first() != attempt.pk:
         return False
+    route = [name for name in _route(delivery, attempt) if name != attempt.carrier]
+    carriers = open_carriers(delivery, route, tries=attempt.number)
     current = Delivery.objects.filter(
         pk=delivery.pk,
         status=DeliveryStatus.ACCEPTED,
@@ -158,21 +161,10 @@ def fail_after_acceptance(delivery: Delivery, attempt: DeliveryAttempt, error_cl
     return False
 
 
-def _carriers_left(delivery: Delivery, attempt: DeliveryAttempt) -> list[str] | None:
-    """Those that have not refused or failed yet; None when there was another attempt after this one."""
-    newest = DeliveryAttempt.objects.filter(delivery=delivery).order_by("-started_at", "-number")
-    # As many as count: what failed before a moderator tried a dead letter again does not.
-    rows = list(newest.values_list("pk", "carrier", "outcome", "receipt")[: attempt.number])
-    if not rows or rows[0][0] != attempt.pk:
-        return None
-    failed = {
-        carrier for _, carrier, outcome, receipt in rows if outcome == AttemptOutcome.PERMANENT or receipt in FAILED
-    }
-    return [
-        name
-        for name in routing.route(delivery.address, channel=delivery.channel)
-        if name not in failed | {attempt.carrier}
-    ]
+def _route(delivery: Delivery, attempt: DeliveryAttempt) -> tuple[str, ...]:
+    """A push goes by the service that its subscription is of."""
+    address = attempt.carrier if delivery.channel == Channel.PUSH else delivery.address
+    return routing.route(address, channel=delivery.channel)
 
 
 def opt_out(phone: str, *, source: str, now: datetime) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
-from notifications.models import AttemptOutcome, Channel, Delivery, DeliveryAttempt, Priority
+from notifications.models import FAILED_RECEIPTS, AttemptOutcome, Channel, Delivery, DeliveryAttempt, Priority
 
 # Full jitter over these caps, in seconds; the last one repeats.
 BACKOFF_SECONDS = (2, 4, 8, 16, 30, 60, 120)
@@ -56,11 +56,13 @@ def plan(delivery: Delivery, *, carrier: str, answer: Answer, now: datetime) -> 
 
 
 def open_carriers(delivery: Delivery, route: Sequence[str], *, tries: int | None = None) -> list[str]:
-    """Those of the route that have not refused this delivery for good."""
+    """Those of the route that have not refused this delivery for good, nor accepted it and given up on it."""
     newest = DeliveryAttempt.objects.filter(delivery=delivery).order_by("-started_at", "-number")
     # As many as count: what was refused before a moderator tried a dead letter again does not.
-    attempts = newest.values_list("carrier", "outcome")[: tries or delivery.attempt_count]
-    refused = {name for name, outcome in attempts if outcome == AttemptOutcome.PERMANENT}
+    attempts = newest.values_list("carrier", "outcome", "receipt")[: tries or delivery.attempt_count]
+    refused = {
+        name for name, outcome, receipt in attempts if outcome == AttemptOutcome.PERMANENT or receipt in FAILED_RECEIPTS
+    }
     return [name for name in route if name not in refused]
 
 

@@ -1,13 +1,17 @@
 """Receipts: in any order, early, late and twice, they end in the right state, and a failure moves on (P6, P7, P13)."""
 
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from itertools import product
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import connections
 from django.test import Client
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -207,6 +211,30 @@ class TestFailedAfterAcceptance:
         record(attempt(row, carrier="twilio", number=2), "failed", "30001")
         assert seen(row).status == "dead"
 
+    def test_p6_the_next_carriers_trouble_does_not_lead_back_to_the_one_that_gave_up(self) -> None:
+        one = accepted(INDIAN, carrier="fast2sms")
+        record(one, "failed")
+        job = claim()
+        busy = Answer(Outcome.TRANSIENT, error_class="transient")
+        answers.finish([(job, busy)], now=clock.now())
+        assert (status_of(one), seen(one.delivery).carrier) == ("queued", "twilio")
+        Delivery.objects.update(next_attempt_at=clock.now())
+        job = claim()
+        answers.finish([(job, Answer(Outcome.PERMANENT, error_class="geo"))], now=clock.now())
+        assert status_of(one) == "dead"
+
+    def test_p6_a_crash_on_the_way_to_the_next_carrier_does_not_make_it_accepted_again(self) -> None:
+        """Without transactions: taken for the second try, but its attempt was not written, or its answer not judged."""
+        for second in ("", "transient"):
+            one = accepted(INDIAN, carrier="fast2sms")
+            record(one, "failed")
+            if second:
+                attempt(one.delivery, carrier="twilio", outcome=second, number=2)
+            past = clock.now() - timedelta(minutes=1)
+            Delivery.objects.filter(pk=one.delivery_id).update(status="sending", lease_until=past, lease_token=uuid4())
+            recovery.recover_leases(clock.now())
+            assert (status_of(one), seen(one.delivery).carrier) == ("queued", "twilio"), second
+
     def test_after_a_moderator_tries_a_dead_letter_again_every_carrier_counts_again(self) -> None:
         one = accepted(INDIAN, carrier="fast2sms")
         record(one, "failed")
@@ -318,6 +346,42 @@ class TestBeforeTheAnswer:
         assert seen(job.attempt).poll_at is not None
         record(job.attempt, "delivered")
         assert seen(job.attempt).poll_at is None
+
+
+@pytest.mark.django_db(transaction=True)
+class TestRaces:
+    ROUNDS = 4
+
+    def at_once(self, *calls: Callable[[], object]) -> None:
+        """Run the calls in threads that start together; a call that raises fails the test."""
+        barrier = threading.Barrier(len(calls))
+
+        def run(one: Callable[[], object]) -> None:
+            try:
+                barrier.wait(timeout=10)
+                one()
+            finally:
+                connections.close_all()
+
+        with ThreadPoolExecutor(len(calls)) as pool:
+            for done in [pool.submit(run, one) for one in calls]:
+                done.result(timeout=60)
+
+    def test_receipts_that_come_at_once_end_as_any_order_does(self) -> None:
+        for _ in range(self.ROUNDS):
+            one = accepted(INDIAN)
+            self.at_once(*(partial(record, one, word) for word in ("sent", "failed", "delivered", "undelivered")))
+            assert (seen(one).receipt, status_of(one)) == ("delivered", "delivered")
+
+    @pytest.mark.parametrize(("word", "status"), [("failed", "queued"), ("delivered", "delivered")])
+    def test_p6_a_receipt_that_races_the_answer_is_not_lost(self, word: str, status: str) -> None:
+        for _ in range(self.ROUNDS):
+            row = delivery(INDIAN)
+            job = claim()
+            answer = Answer(Outcome.ACCEPTED, carrier_message_id="r")
+            self.at_once(partial(answers.finish, [(job, answer)], now=clock.now()), partial(record, job.attempt, word))
+            assert (seen(job.attempt).receipt, seen(row).status) == (word, status)
+            Delivery.objects.all().delete()
 
 
 class TestCalls:
