@@ -252,6 +252,14 @@ class TestFailedAfterAcceptance:
         assert record(old, "failed")
         assert (seen(row).status, seen(row).carrier) == ("accepted", "twilio")
 
+    def test_a_delivery_that_was_accepted_anew_since_it_was_read_is_left_alone(self) -> None:
+        one = accepted(INDIAN, carrier="fast2sms")
+        as_read = seen(one.delivery)
+        Delivery.objects.update(finished_at=clock.now() + timedelta(seconds=1))
+        assert not receipts.fail_after_acceptance(as_read, one, "", clock.now())
+        assert status_of(one) == "accepted"
+        assert receipts.fail_after_acceptance(seen(one.delivery), one, "", clock.now())
+
     def test_a_failure_after_word_from_the_phone_sends_nothing(self) -> None:
         first = accepted(INDIAN, carrier="fast2sms")
         record(first, "delivered")
