@@ -197,6 +197,7 @@ class Simulator:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{phone} does not ring after {timeout:g} s")
             time.sleep(0.01)
+        self.settle()  # the site has been told that it rings
         return Phone(self, call)
 
     def subscribe(self, *, vapid_key: str = "") -> Browser:
