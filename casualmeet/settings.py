@@ -201,6 +201,8 @@ STORAGES = {
 # Timers and deliveries
 
 MIN_TIMER_MINUTES = 1 if DEBUG else 15
+CHECK_PROMPT_MINUTES = [int(minutes) for minutes in env.list("CHECK_PROMPT_MINUTES", default=[15, 5, 1])]
+CHECK_PROMPT_SMS_MINUTES = [int(minutes) for minutes in env.list("CHECK_PROMPT_SMS_MINUTES", default=[5])]
 TIMER_POLL_SECONDS = env.float("TIMER_POLL_SECONDS", default=1.0)
 DISPATCH_CONCURRENCY = env.int("DISPATCH_CONCURRENCY", default=25)
 DISPATCH_POLL_SECONDS = env.float("DISPATCH_POLL_SECONDS", default=0.25)

@@ -13,7 +13,7 @@ from django.db.models import Case, Count, F, Max, Q, QuerySet, Value, When
 
 from casualmeet.db import has_transactions, insert_missing
 from notifications import live, wake
-from notifications.models import AttemptOutcome, Delivery, DeliveryStatus, Priority
+from notifications.models import AttemptOutcome, Channel, Delivery, DeliveryStatus, Priority, PushSubscription
 
 NAMESPACE = UUID("6f4d1d5c-0f5e-4b7c-9b0e-3c1c2a7d9e10")
 
@@ -55,6 +55,7 @@ def text_to(
     person_id: UUID | None = None,
     wave: int = 1,
     follows_id: UUID | None = None,
+    send_before: datetime | None = None,
 ) -> Delivery:
     """An unsaved text message; `key` and the addressee decide its identity."""
     return Delivery(
@@ -74,12 +75,53 @@ def text_to(
         wave=wave,
         created_at=now,
         next_attempt_at=now,
+        send_before=send_before,
+    )
+
+
+def push_to(
+    subscription: PushSubscription,
+    addressee: Addressee,
+    *,
+    key: str,
+    kind: str,
+    facts: dict[str, Any],
+    now: datetime,
+    priority: Priority,
+    incident_id: UUID | None = None,
+    person_id: UUID | None = None,
+    wave: int = 1,
+    send_before: datetime | None = None,
+) -> Delivery:
+    """An unsaved push to one of the addressee's browsers or apps; `key` and the subscription decide its identity."""
+    return Delivery(
+        id=push_id(key, subscription.pk, wave=wave),
+        kind=kind,
+        channel=Channel.PUSH,
+        priority=priority,
+        address=str(subscription.pk),
+        recipient_id=addressee.id,
+        recipient_name=addressee.name,
+        language=addressee.language,
+        link=addressee.link,
+        facts=facts,
+        incident_id=incident_id,
+        person_id=person_id,
+        wave=wave,
+        created_at=now,
+        next_attempt_at=now,
+        send_before=send_before,
     )
 
 
 def text_id(key: str, addressee_id: UUID, *, wave: int = 1) -> UUID:
     """The identity of a text: `key` says what it is about."""
     return uuid5(NAMESPACE, f"{key}:{addressee_id}:sms:{wave}")
+
+
+def push_id(key: str, subscription_id: UUID, *, wave: int = 1) -> UUID:
+    """The identity of a push: `key` says what it is about."""
+    return uuid5(NAMESPACE, f"{key}:{subscription_id}:push:{wave}")
 
 
 def queue(deliveries: Sequence[Delivery]) -> None:
@@ -91,7 +133,7 @@ def queue(deliveries: Sequence[Delivery]) -> None:
 
 
 def hold(deliveries: Sequence[Delivery]) -> None:
-    """Write the deliveries of incidents, to be sent once `release` says so.
+    """Write the deliveries, to be sent once `release` or `release_messages` says so.
 
     Where there are transactions the commit releases them. Where there are none, the incident may be resolved
     before its deliveries are written: only `release`, after another look at the incident, lets them go.
@@ -110,6 +152,12 @@ def release(incident_ids: Iterable[UUID]) -> None:
         )
 
 
+def release_messages(ids: Iterable[UUID]) -> None:
+    """The same for these deliveries, which may belong to no incident."""
+    if not has_transactions():
+        Delivery.objects.filter(pk__in=list(ids), status=DeliveryStatus.HELD).update(status=DeliveryStatus.QUEUED)
+
+
 def cancel(incident_ids: Iterable[UUID], *, kinds: Sequence[str], now: datetime) -> int:
     """Cancel what was not sent yet; what went out, or is going out, is not tried again. Returns how many rows it met."""
     return _cancel(Delivery.objects.filter(incident_id__in=list(incident_ids), kind__in=kinds), now=now)
@@ -118,6 +166,11 @@ def cancel(incident_ids: Iterable[UUID], *, kinds: Sequence[str], now: datetime)
 def cancel_text(delivery_id: UUID, *, now: datetime) -> int:
     """The same for one text."""
     return _cancel(Delivery.objects.filter(pk=delivery_id), now=now)
+
+
+def cancel_messages(ids: Iterable[UUID], *, now: datetime) -> int:
+    """The same for messages of which some may never have been queued."""
+    return _cancel(Delivery.objects.filter(pk__in=list(ids)), now=now)
 
 
 def _cancel(deliveries: QuerySet[Delivery], *, now: datetime) -> int:

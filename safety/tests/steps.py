@@ -32,6 +32,16 @@ EXPIRY_STEPS = {
     "after the commit": Step("safety.expiry._expire"),
 }
 
+PROMPT_STEPS = {
+    "amid the messages": Step("notifications.outbox.insert_missing", "half"),
+    "after the messages": Step("notifications.outbox.hold"),
+    "after the second look": Step("safety.prompts._unchanged"),
+    "after the release": Step("notifications.outbox.release_messages"),
+    "after the notification": Step("notifications.inbox.post"),
+    "after the claim": Step("safety.prompts._claim"),
+    "after the commit": Step("safety.prompts._send"),
+}
+
 # The value: whether the carrier may have got the message, so that the next one must be a repeat.
 DISPATCH_STEPS = {
     "amid the claim": (Step("notifications.claims._ready", "before"), False),

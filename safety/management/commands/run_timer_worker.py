@@ -10,8 +10,12 @@ from django.core.management.base import BaseCommand
 
 from casualmeet import clock
 from notifications import dispatch
+from ops.chores import Chore, Chores
 from ops.worker import run_cycles, stop_on_signals
-from safety import expiry
+from safety import expiry, prompts
+
+# Done after each expiry cycle, a portion of each; an expiry that comes due meanwhile goes first. None calls a carrier.
+CHORES = (Chore("check prompts", lambda: prompts.send_due(clock.now()), prompts.next_at),)
 
 
 class Command(BaseCommand):
@@ -42,7 +46,10 @@ class Command(BaseCommand):
         if not no_dispatch:
             sender.start()
         self.stdout.write(f"Expiring timers every {poll:g} s, {batch} at a time. Ctrl-C stops.")
-        run_cycles(lambda: expiry.cycle(batch=batch), stop=stop, wait=lambda result: _sleep(stop, result, poll))
+        chores = Chores(CHORES)
+        run_cycles(
+            lambda: _turn(chores, batch=batch), stop=stop, wait=lambda result: _sleep(stop, result, poll, chores)
+        )
         if not no_dispatch:
             sender.join()
 
@@ -51,6 +58,7 @@ class Command(BaseCommand):
         while result.full:
             result = expiry.cycle(batch=batch)
             total += result
+        Chores(CHORES).finish()
         if dispatching:
             dispatcher = dispatch.Dispatcher()
             dispatcher.drain()
@@ -60,12 +68,25 @@ class Command(BaseCommand):
         )
 
 
-def _sleep(stop: threading.Event, result: expiry.CycleResult, poll: float) -> None:
-    """Until the earliest coming deadline or the poll interval, whichever is first; a full batch means go on."""
+def _turn(chores: Chores, *, batch: int) -> expiry.CycleResult:
+    """The expiry first; the rest only when no timer is due any more."""
+    result = expiry.cycle(batch=batch)
+    if not result.full:
+        chores.run(give_way=_expiry_due)
+    return result
+
+
+def _expiry_due() -> bool:
+    coming = expiry.next_deadline()
+    return coming is not None and coming <= clock.now()
+
+
+def _sleep(stop: threading.Event, result: expiry.CycleResult, poll: float, chores: Chores) -> None:
+    """Until the earliest coming deadline or chore or the poll interval, whichever is first; a full batch means go on."""
     if result.full:
         return
-    coming = expiry.next_deadline()
-    until = (coming - clock.now()).total_seconds() if coming else poll
+    coming = [at for at in (expiry.next_deadline(), chores.next_at()) if at is not None]
+    until = (min(coming) - clock.now()).total_seconds() if coming else poll
     stop.wait(max(0.0, min(poll, until)))
 
 
