@@ -226,6 +226,11 @@ FAST2SMS_LOW_BALANCE = env.float("FAST2SMS_LOW_BALANCE", default=200.0)
 FAST2SMS_WEBHOOK_SECRET = env.str("FAST2SMS_WEBHOOK_SECRET", default="")
 FAST2SMS_TEMPLATES = env.dict("FAST2SMS_TEMPLATES", default={})
 
+# Backup alerts that Twilio keeps, should this site be gone at a deadline
+
+FAIL_SAFE = env.bool("FAIL_SAFE", default=False)
+FAIL_SAFE_MARGIN_SECONDS = env.int("FAIL_SAFE_MARGIN_SECONDS", default=600)
+
 # A stand-in for all carriers, for trying things out; only while DEBUG is on.
 CARRIER_SIMULATOR_URL = env.str("CARRIER_SIMULATOR_URL", default="") if DEBUG else ""
 

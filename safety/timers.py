@@ -14,7 +14,7 @@ from casualmeet import clock
 from casualmeet.db import has_transactions, insert_one, retry_transient
 from casualmeet.refusal import Refusal
 from notifications import live
-from safety import contacts, pins, prompts
+from safety import contacts, failsafe_alerts, pins, prompts
 from safety.models import MAX_GRACE_MINUTES, MeetingTimer, TimerStatus, User
 from safety.positions import check_coordinates
 from safety.wording import clean
@@ -138,18 +138,18 @@ def _swap(timer: MeetingTimer, **changes: Any) -> bool:
     with transaction.atomic() if has_transactions() else nullcontext():
         won = bool(as_read.update(**changes))
         if won:
-            _follow(timer)
+            prompts.take_back(timer, now=clock.now())
+            failsafe_alerts.follow(timer, escalates_at=changes.get("escalates_at"))
     return won
-
-
-def _follow(timer: MeetingTimer) -> None:
-    """What was asked about the deadline that no longer holds is taken back."""
-    prompts.take_back(timer, now=clock.now())
 
 
 @retry_transient
 def _insert(timer: MeetingTimer) -> bool:
-    return insert_one(timer)
+    with transaction.atomic() if has_transactions() else nullcontext():
+        inserted = insert_one(timer)
+        if inserted:
+            failsafe_alerts.want(timer)
+    return inserted
 
 
 def _lost(timer: MeetingTimer) -> Refusal:

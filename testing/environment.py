@@ -23,6 +23,7 @@ FIXED = {
     "TWILIO_MESSAGING_SERVICE_SID": "",
     "FAST2SMS_API_KEY": "",
     "FAST2SMS_WEBHOOK_SECRET": "",
+    "FAIL_SAFE": "off",
 }
 
 os.environ.update(FIXED)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import django
 
-from safety.tests.steps import DISPATCH_STEPS, EXPIRY_STEPS, PROMPT_STEPS, Step, die_at
+from safety.tests.steps import DISPATCH_STEPS, EXPIRY_STEPS, FAIL_SAFE_STEPS, PROMPT_STEPS, Step, die_at
 
 
 def main(plan: list[tuple[str, str, str]]) -> None:
@@ -35,8 +35,8 @@ def _work(kind: str, step: str, row_id: UUID) -> None:
     from casualmeet import clock
     from notifications import dispatch
     from notifications.models import Delivery
-    from safety import expiry, prompts
-    from safety.models import MeetingTimer
+    from safety import expiry, failsafe, prompts
+    from safety.models import FailSafeAlert, MeetingTimer
 
     clock.now()
     die_at(_step(kind, step), _die)
@@ -45,6 +45,9 @@ def _work(kind: str, step: str, row_id: UUID) -> None:
         others = MeetingTimer.objects.exclude(pk=row_id).filter(check_sent_at=None)
         others.update(next_prompt_at=clock.now() + timedelta(seconds=1))
         prompts.send_due(clock.now())
+    elif kind == "fail-safe":
+        FailSafeAlert.objects.filter(pk=row_id).update(next_try_at=(now := clock.now()))
+        failsafe._work_on([(row_id, now)])
     elif kind == "expiry":
         expiry.expire([row_id])
     elif kind == "repair":
@@ -59,7 +62,7 @@ def _work(kind: str, step: str, row_id: UUID) -> None:
 def _step(kind: str, step: str) -> Step:
     if kind == "dispatch":
         return DISPATCH_STEPS[step][0]
-    return (PROMPT_STEPS if kind == "prompt" else EXPIRY_STEPS)[step]
+    return {"prompt": PROMPT_STEPS, "fail-safe": FAIL_SAFE_STEPS}.get(kind, EXPIRY_STEPS)[step]
 
 
 def _die() -> None:

@@ -42,6 +42,15 @@ PROMPT_STEPS = {
     "after the commit": Step("safety.prompts._send"),
 }
 
+FAIL_SAFE_STEPS = {
+    "after the claim": Step("safety.failsafe.make_it_so", "before"),
+    "before it is written down": Step("safety.failsafe_carrier._may_ask", "before"),
+    "before the request": Step("notifications.carriers.twilio_schedule.storable", "before"),
+    "before the answer is read": Step("notifications.carriers.twilio_schedule._standing", "before"),
+    "before the answer is stored": Step("safety.failsafe_carrier._finish", "before"),
+    "amid storing the answer": Step("safety.failsafe_alerts._next_look"),
+}
+
 # The value: whether the carrier may have got the message, so that the next one must be a repeat.
 DISPATCH_STEPS = {
     "amid the claim": (Step("notifications.claims._ready", "before"), False),

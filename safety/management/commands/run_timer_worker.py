@@ -12,7 +12,7 @@ from casualmeet import clock
 from notifications import dispatch
 from ops.chores import Chore, Chores
 from ops.worker import run_cycles, stop_on_signals
-from safety import expiry, prompts
+from safety import expiry, failsafe, prompts
 
 # Done after each expiry cycle, a portion of each; an expiry that comes due meanwhile goes first. None calls a carrier.
 CHORES = (Chore("check prompts", lambda: prompts.send_due(clock.now()), prompts.next_at),)
@@ -43,15 +43,18 @@ class Command(BaseCommand):
         sender = threading.Thread(
             target=dispatch.run, args=(stop,), kwargs={"poll_seconds": settings.DISPATCH_POLL_SECONDS}, name="dispatch"
         )
-        if not no_dispatch:
-            sender.start()
+        # In a thread of its own, because it calls a carrier.
+        keeper = threading.Thread(target=failsafe.run, args=(stop,), name="fail-safe")
+        beside = [*([] if no_dispatch else [sender]), *([keeper] if failsafe.needed() else [])]
+        for thread in beside:
+            thread.start()
         self.stdout.write(f"Expiring timers every {poll:g} s, {batch} at a time. Ctrl-C stops.")
         chores = Chores(CHORES)
         run_cycles(
             lambda: _turn(chores, batch=batch), stop=stop, wait=lambda result: _sleep(stop, result, poll, chores)
         )
-        if not no_dispatch:
-            sender.join()
+        for thread in beside:
+            thread.join()
 
     def _run_once(self, *, batch: int, dispatching: bool) -> None:
         total = result = expiry.cycle(batch=batch)
@@ -63,6 +66,8 @@ class Command(BaseCommand):
             dispatcher = dispatch.Dispatcher()
             dispatcher.drain()
             dispatcher.close()
+        if settings.FAIL_SAFE and not failsafe.missing_settings():
+            failsafe.work(clock.now())
         self.stdout.write(
             f"processed={total.processed} incidents_opened={total.incidents_opened} joined={total.joined}"
         )
