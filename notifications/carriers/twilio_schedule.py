@@ -88,7 +88,8 @@ class TwilioScheduler:
         except TransportError as failure:
             never_left = failure.outcome.value != "unknown"
             return Standing(State.GONE if never_left else State.UNKNOWN, detail=failure.detail)
-        if 400 <= reply.status < 500:
+        # A refusal in Twilio's own form; what comes from something in front of it tells nothing.
+        if 400 <= reply.status < 500 and _code(reply):
             return Standing(State.GONE, error_code=_code(reply), detail=f"HTTP {reply.status}")
         return _standing(reply)
 

@@ -19,6 +19,7 @@ from safety.models import FailSafeAlert, MeetingTimer, TimerStatus, TrustedConta
 from safety.tests.keeping_carrier import SETTINGS, KeepingCarrier, Kept
 from safety.tests.people import Clock, people
 from safety.tests.steps import FAIL_SAFE_STEPS
+from simulator import Simulator, reset
 from sos import incidents
 from sos.models import SosEvent
 from testing.processes import PYTHON_MODULE, ManagedProcess
@@ -609,6 +610,30 @@ def test_p1_whatever_the_carrier_and_the_person_do_no_backup_alert_survives_a_ch
     work(wall, minutes=200)
     assert carrier.sent() == []
     assert set(FailSafeAlert.objects.values_list("settled", "next_try_at")) == {(True, None)}
+
+
+@pytest.mark.django_db
+def test_the_simulated_twilio_understands_all_that_is_asked(wall: Clock, settings: LazySettings) -> None:
+    """Another reading of Twilio's documentation than this file's own carrier."""
+    with Simulator(frozen=True, start=wall.now.timestamp()) as sim:
+        settings.FAIL_SAFE = True
+        for name, value in sim.environment(fast2sms=False).items():
+            setattr(settings, name, value)
+        asha = people(1)[0]
+        phone = TrustedContact.objects.get(person=asha).phone
+        sim.on(to=phone).then(reset(accepted=True))
+        timer = arm(asha)
+        failsafe.work(wall.now)
+        wall.move(minutes=2)
+        failsafe.work(wall.now)
+        assert sorted(row.status for row in sim.twilio.messages.values()) == ["canceled", "scheduled"]
+        assert FailSafeAlert.objects.get().settled
+        wall.move(minutes=11)
+        failsafe.work(wall.now)
+        timers.check_in(timer)
+        failsafe.work(wall.now)
+        assert [row.status for row in sim.twilio.messages.values()] == ["canceled", "canceled"]
+        assert FailSafeAlert.objects.get().next_try_at is None
 
 
 @pytest.mark.processes
