@@ -198,7 +198,7 @@ def _prompt(timer: MeetingTimer, subscriptions: Sequence[PushSubscription], *, n
 
 def _due_minutes(timer: MeetingTimer) -> int:
     """Of the prompt that the timer waits for; the setting may have been another one when it was armed."""
-    return (timer.expires_at - (timer.next_prompt_at or timer.expires_at)) // timedelta(minutes=1)
+    return -(((timer.next_prompt_at or timer.expires_at) - timer.expires_at) // timedelta(minutes=1))
 
 
 def _at(timer: MeetingTimer, minutes: int) -> datetime:

@@ -42,8 +42,10 @@ def _work(kind: str, step: str, row_id: UUID) -> None:
     die_at(_step(kind, step), _die)
     if kind == "prompt":
         # Only this timer's prompt is due, not those of the timers that others died with.
-        others = MeetingTimer.objects.exclude(pk=row_id).filter(check_sent_at=None)
-        others.update(next_prompt_at=clock.now() + timedelta(seconds=1))
+        own = MeetingTimer.objects.get(pk=row_id)
+        unclaimed = MeetingTimer.objects.filter(check_sent_at=None)
+        unclaimed.exclude(pk=row_id).update(next_prompt_at=clock.now() + timedelta(hours=1))
+        MeetingTimer.objects.filter(pk=row_id).update(next_prompt_at=own.expires_at - timedelta(minutes=5))
         prompts.send_due(clock.now())
     elif kind == "fail-safe":
         FailSafeAlert.objects.filter(pk=row_id).update(next_try_at=(now := clock.now()))

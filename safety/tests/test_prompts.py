@@ -271,15 +271,11 @@ def test_sigkill_at_every_step_loses_no_prompt_and_doubles_none(database_url: st
         next_prompt_at=moment, expires_at=moment + timedelta(minutes=5), escalates_at=moment + timedelta(minutes=5)
     )
     plan = [("prompt", step, str(timer.pk)) for step, timer in zip(PROMPT_STEPS, made, strict=True)]
-    # Each child moves the prompts of the others into the future, so that its own is the only one due.
-    for line in plan:
-        MeetingTimer.objects.filter(pk=line[2], check_sent_at=None).update(next_prompt_at=moment)
-        argument = json.dumps([line])
-        with ManagedProcess(
-            ["safety.tests.doomed", argument], {"DATABASE_URL": database_url}, program=PYTHON_MODULE
-        ) as p:
-            assert p.wait(60) == 0, p.output
-            p.wait_for_line(f"^prompt, {line[1]}: signal 9$")
+    command = ["safety.tests.doomed", json.dumps(plan)]
+    with ManagedProcess(command, {"DATABASE_URL": database_url}, program=PYTHON_MODULE) as process:
+        assert process.wait(60) == 0, process.output
+        for _, step, _ in plan:
+            process.wait_for_line(f"^prompt, {step}: signal 9$")
     claimed = MeetingTimer.objects.exclude(check_sent_at=None).count()
     assert claimed == (1 if has_transactions() else 2)
     MeetingTimer.objects.filter(check_sent_at=None).update(next_prompt_at=moment)
