@@ -203,6 +203,8 @@ STORAGES = {
 # Timers and deliveries
 
 MIN_TIMER_MINUTES = 1 if DEBUG else 15
+CHECK_PROMPT_MINUTES = [int(minutes) for minutes in env.list("CHECK_PROMPT_MINUTES", default=[15, 5, 1])]
+CHECK_PROMPT_SMS_MINUTES = [int(minutes) for minutes in env.list("CHECK_PROMPT_SMS_MINUTES", default=[5])]
 TIMER_POLL_SECONDS = env.float("TIMER_POLL_SECONDS", default=1.0)
 DISPATCH_CONCURRENCY = env.int("DISPATCH_CONCURRENCY", default=25)
 DISPATCH_POLL_SECONDS = env.float("DISPATCH_POLL_SECONDS", default=0.25)
@@ -261,6 +263,11 @@ if CARRIER_SIMULATOR_URL:
         FAST2SMS_WEBHOOK_SECRET = simulated.FAST2SMS_WEBHOOK_SECRET
     elif simulated.ACCOUNT_SID != TWILIO_ACCOUNT_SID:
         CARRIER_SIMULATOR_URL = ""
+
+# Backup alerts that Twilio keeps, should this site be gone at a deadline
+
+FAIL_SAFE = env.bool("FAIL_SAFE", default=False)
+FAIL_SAFE_MARGIN_SECONDS = env.int("FAIL_SAFE_MARGIN_SECONDS", default=600)
 
 DEMO_PASSWORD = env.str("DEMO_PASSWORD", default="")
 

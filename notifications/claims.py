@@ -92,6 +92,8 @@ def _ready(deliveries: list[Delivery], *, now: datetime) -> list[Delivery]:
     for delivery in deliveries:
         if delivery.channel == Channel.SMS and delivery.address in stopped:
             _bury(delivery, error_class="opt_out", detail="This number sent STOP.", now=now)
+        elif delivery.send_before and delivery.send_before <= now:
+            _end(delivery, DeliveryStatus.CANCELLED, now=now)
         elif delivery.follows_id is None or _may_follow(delivery, delivery.follows_id, now=now):
             ready.append(delivery)
     return ready

@@ -25,7 +25,7 @@ def notice(
 ) -> Notification:
     """An unsaved notification; `key` decides its identity."""
     return Notification(
-        id=uuid5(NAMESPACE, f"notice:{key}"),
+        id=notice_id(key),
         recipient_id=recipient_id,
         kind=kind,
         title=title[:120],
@@ -33,6 +33,16 @@ def notice(
         incident_id=incident_id,
         created_at=now,
     )
+
+
+def notice_id(key: str) -> UUID:
+    """The identity of a notification: `key` says what it is about."""
+    return uuid5(NAMESPACE, f"notice:{key}")
+
+
+def withdraw(keys: Sequence[str]) -> None:
+    """Take notifications back that no longer apply."""
+    Notification.objects.filter(pk__in=[notice_id(key) for key in keys]).delete()
 
 
 def post(notices: Sequence[Notification]) -> None:

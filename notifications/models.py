@@ -79,6 +79,9 @@ class Delivery(models.Model):
     cancel_requested = models.BooleanField(default=False, help_text="Cancelled while an attempt was open.")
     created_at = models.DateTimeField()
     next_attempt_at = models.DateTimeField()
+    send_before = models.DateTimeField(
+        null=True, blank=True, help_text="From then on it is of no use and is dropped; empty: it always is of use."
+    )
     attempt_count = models.PositiveSmallIntegerField(default=0)
     repeat = models.PositiveSmallIntegerField(default=0, help_text="How many earlier sends may have arrived.")
     carrier = models.CharField(max_length=20, blank=True, help_text="The carrier that is next, or that took it.")

@@ -55,6 +55,7 @@ def text_to(
     person_id: UUID | None = None,
     wave: int = 1,
     follows_id: UUID | None = None,
+    send_before: datetime | None = None,
 ) -> Delivery:
     """An unsaved text message; `key` and the addressee decide its identity."""
     return message_to(
@@ -70,6 +71,7 @@ def text_to(
         person_id=person_id,
         wave=wave,
         follows_id=follows_id,
+        send_before=send_before,
     )
 
 
@@ -88,6 +90,7 @@ def message_to(
     wave: int = 1,
     repeat: int = 0,
     follows_id: UUID | None = None,
+    send_before: datetime | None = None,
 ) -> Delivery:
     """An unsaved message on any channel; `repeat` counts those about the same thing that may have arrived before.
 
@@ -112,6 +115,7 @@ def message_to(
         repeat=repeat,
         created_at=now,
         next_attempt_at=now,
+        send_before=send_before,
     )
 
 
@@ -125,6 +129,11 @@ def message_id(key: str, target: UUID | str, *, channel: Channel, wave: int) -> 
     return uuid5(NAMESPACE, f"{key}:{target}:{channel.value}:{wave}")
 
 
+def push_id(key: str, subscription_id: UUID) -> UUID:
+    """The identity of a push of the first wave."""
+    return message_id(key, subscription_id, channel=Channel.PUSH, wave=1)
+
+
 def queue(deliveries: Sequence[Delivery]) -> None:
     """Write the deliveries that are not there yet, ready to be sent.
 
@@ -134,7 +143,7 @@ def queue(deliveries: Sequence[Delivery]) -> None:
 
 
 def hold(deliveries: Sequence[Delivery]) -> None:
-    """Write the deliveries of incidents, to be sent once `release` says so.
+    """Write the deliveries, to be sent once `release` or `release_messages` says so.
 
     Where there are transactions the commit releases them. Where there are none, the incident may be resolved
     before its deliveries are written: only `release`, after another look at the incident, lets them go.
@@ -160,6 +169,12 @@ def drop_held(incident_ids: Iterable[UUID], *, waves: range, now: datetime) -> N
         rows.filter(status=DeliveryStatus.HELD).update(status=DeliveryStatus.CANCELLED, finished_at=now)
 
 
+def release_messages(ids: Iterable[UUID]) -> None:
+    """The same for these deliveries, which may belong to no incident."""
+    if not has_transactions():
+        Delivery.objects.filter(pk__in=list(ids), status=DeliveryStatus.HELD).update(status=DeliveryStatus.QUEUED)
+
+
 def cancel(incident_ids: Iterable[UUID], *, kinds: Sequence[str], now: datetime, from_wave: int = 1) -> int:
     """Cancel what was not sent yet; what went out, or is going out, is not tried again. Returns how many rows it met."""
     rows = Delivery.objects.filter(incident_id__in=list(incident_ids), kind__in=kinds, wave__gte=from_wave)
@@ -175,6 +190,11 @@ def cancel_texts_to(phone: str, *, now: datetime) -> None:
     """The same for all texts to a number that wants no more of them."""
     rows = Delivery.objects.filter(address=phone, channel=Channel.SMS)
     _cancel(rows.filter(status__in=[*PENDING, DeliveryStatus.SENDING]), now=now)
+
+
+def cancel_messages(ids: Iterable[UUID], *, now: datetime) -> int:
+    """The same for messages of which some may never have been queued."""
+    return _cancel(Delivery.objects.filter(pk__in=list(ids)), now=now)
 
 
 def _cancel(deliveries: QuerySet[Delivery], *, now: datetime) -> int:

@@ -221,8 +221,12 @@ class FailSafeAlert(models.Model):
     wanted_at = models.DateTimeField(null=True, blank=True, help_text="When it is to go out; empty: never.")
     scheduled_at = models.DateTimeField(null=True, blank=True, help_text="What stands at the carrier; empty: nothing.")
     carrier_message_id = models.CharField(max_length=80, blank=True)
+    asked_at = models.DateTimeField(
+        null=True, blank=True, help_text="When scheduling was last asked for, while the answer is not known."
+    )
+    sent_at = models.DateTimeField(null=True, blank=True, help_text="When we learned that the carrier sent it.")
     settled = models.BooleanField(default=False, help_text="What stands at the carrier is what is wanted.")
-    next_try_at = models.DateTimeField()
+    next_try_at = models.DateTimeField(null=True, blank=True, help_text="Empty: there is nothing more to do.")
     tries = models.PositiveSmallIntegerField(default=0)
     lease_token = models.UUIDField(null=True, blank=True, editable=False)
 

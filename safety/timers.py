@@ -2,17 +2,19 @@
 the row count decides between the person and the expiry worker, and is what the person is told (P1).
 """
 
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.conf import settings
+from django.db import transaction
 
 from casualmeet import clock
-from casualmeet.db import insert_one, retry_transient
+from casualmeet.db import has_transactions, insert_one, retry_transient
 from casualmeet.refusal import Refusal
 from notifications import live
-from safety import contacts, pins
+from safety import contacts, failsafe_alerts, pins, prompts
 from safety.models import MAX_GRACE_MINUTES, MeetingTimer, TimerStatus, User
 from safety.positions import check_coordinates
 from safety.wording import clean
@@ -61,6 +63,7 @@ def arm(
         started_at=now,
         expires_at=expires_at,
         escalates_at=expires_at + timedelta(minutes=grace),
+        next_prompt_at=prompts.first_prompt_at(now, expires_at),
     )
     if not _insert(timer):
         raise Refusal(
@@ -96,9 +99,16 @@ def extend(timer: MeetingTimer, *, minutes: int = EXTENSION_MINUTES) -> MeetingT
     escalates_at = timer.escalates_at + timedelta(minutes=minutes)
     if timer.live and expires_at - timer.started_at > timedelta(minutes=MAX_MINUTES):
         raise Refusal("A timer runs for at most 12 hours in all.", code="too_long")
-    if escalates_at <= clock.now():
+    now = clock.now()
+    if escalates_at <= now:
         raise _lost(timer)
-    return _transition(timer, status=TimerStatus.EXTENDED, expires_at=expires_at, escalates_at=escalates_at)
+    return _transition(
+        timer,
+        status=TimerStatus.EXTENDED,
+        expires_at=expires_at,
+        escalates_at=escalates_at,
+        next_prompt_at=prompts.first_prompt_at(now, expires_at),
+    )
 
 
 def live_timer(person: User) -> MeetingTimer | None:
@@ -111,7 +121,7 @@ def access_timer(person: User, timer_id: UUID) -> MeetingTimer:
     return MeetingTimer.objects.select_related("person").get(pk=timer_id, person=person)
 
 
-def _transition(timer: MeetingTimer, *, status: TimerStatus, **changes: datetime) -> MeetingTimer:
+def _transition(timer: MeetingTimer, *, status: TimerStatus, **changes: datetime | None) -> MeetingTimer:
     """The compare-and-swap: on the status and on the deadline, as this timer was read."""
     if not timer.live or not _swap(timer, status=status, **changes):
         raise _lost(timer)
@@ -123,14 +133,23 @@ def _transition(timer: MeetingTimer, *, status: TimerStatus, **changes: datetime
 
 @retry_transient
 def _swap(timer: MeetingTimer, **changes: Any) -> bool:
-    return bool(
-        MeetingTimer.objects.filter(pk=timer.pk, status=timer.status, escalates_at=timer.escalates_at).update(**changes)
-    )
+    """The update and what follows from it, in one transaction where there are any; else one after the other."""
+    as_read = MeetingTimer.objects.filter(pk=timer.pk, status=timer.status, escalates_at=timer.escalates_at)
+    with transaction.atomic() if has_transactions() else nullcontext():
+        won = bool(as_read.update(**changes))
+        if won:
+            prompts.take_back(timer, now=clock.now())
+            failsafe_alerts.follow(timer, escalates_at=changes.get("escalates_at"))
+    return won
 
 
 @retry_transient
 def _insert(timer: MeetingTimer) -> bool:
-    return insert_one(timer)
+    with transaction.atomic() if has_transactions() else nullcontext():
+        inserted = insert_one(timer)
+        if inserted:
+            failsafe_alerts.want(timer)
+    return inserted
 
 
 def _lost(timer: MeetingTimer) -> Refusal:

@@ -29,6 +29,7 @@ FIXED = {
     "ESCALATION_CALL_SECONDS": "60",
     "ESCALATION_CALL_AGAIN_SECONDS": "180",
     "ESCALATION_REALERT_SECONDS": "300,600",
+    "FAIL_SAFE": "off",
 }
 
 os.environ.update(FIXED)

@@ -45,6 +45,7 @@ NOW = {
     Kind.ALL_CLEAR: ist(21, 47),
     Kind.CHECK_PROMPT: ist(21, 15),
     Kind.INVITATION: ist(21, 0),
+    Kind.FAIL_SAFE: ist(20, 0),
 }
 
 
@@ -79,6 +80,7 @@ def facts(kind: Kind, **changes: Any) -> AlertFacts:
         },
         Kind.ALL_CLEAR: {"happened_at": ist(21, 47), "confirmed_with_pin": True},
         Kind.CHECK_PROMPT: {"happened_at": ist(21, 30), "minutes_left": 15},
+        Kind.FAIL_SAFE: {"happened_at": ist(21, 30), "reference": "K7QM2X4P"},
     }
     return AlertFacts(**{**given_, **by_kind.get(kind, {}), **changes})
 
@@ -127,6 +129,10 @@ GOLDEN_ENGLISH = {
         f"press SOS, we text you. Answer here: {LINK} Reply not needed, ignore if you don't know "
         "them."
     ),
+    Kind.FAIL_SAFE: (
+        "CasualMeet backup alert: Priya Sharma did not check in by 21:30 IST, 14 Mar, and our service may be down. "
+        "Call +919812345678. No answer? Dial 112 and read this. Automatic text, ref K7QM2X4P."
+    ),
 }
 
 GOLDEN_HINDI = {
@@ -147,6 +153,10 @@ GOLDEN_HINDI = {
     Kind.ALL_CLEAR: "सब ठीक (CasualMeet): प्रिया शर्मा सुरक्षित, 21:47 IST PIN से। K7Q बंद।",
     Kind.CHECK_PROMPT: "CasualMeet: 15 मिनट बाकी (21:30)। SAFE <pin>, MORE 30 या ऐप।",
     Kind.INVITATION: (f"CasualMeet: प्रिया शर्मा का अनुरोध: उनके भरोसेमंद संपर्क बनें: {LINK} अनजान हों तो अनदेखा करें।"),
+    Kind.FAIL_SAFE: (
+        "CasualMeet बैकअप अलर्ट: प्रिया शर्मा ने 21:30 IST, 14 Mar तक चेक-इन नहीं किया, हमारी सेवा शायद बंद है। "
+        "+919812345678 पर कॉल करें। जवाब न मिले तो 112 पर फ़ोन कर यह पढ़ें। स्वचालित SMS, K7QM2X4P।"
+    ),
 }
 
 
@@ -398,6 +408,23 @@ def test_no_two_repeats_are_the_same(kind: Kind, language: str) -> None:
     texts = {text(kind, language, repeat=n) for n in range(5)}
     variables = {dlt_variables(facts(kind), language=language, link=LINK, now=NOW[kind], repeat=n) for n in range(5)}
     assert len(texts) == len(variables) == 5
+
+
+@pytest.mark.parametrize("name", ["Priya Sharma", "W" * 99, "م" * 99, "𑄇𑄧" * 99])
+@pytest.mark.parametrize("phone", ["+123456789012345", ""])
+@pytest.mark.parametrize("language", ["en", "hi"])
+def test_a_backup_alert_always_says_that_it_is_automatic_whom_to_call_and_its_mark(
+    language: str, phone: str, name: str
+) -> None:
+    """By the mark the carrier's copy is found again; a text that lost it could never be called back."""
+    for repeat in (0, 50):
+        message = text(Kind.FAIL_SAFE, language, repeat, person_name=name, person_phone=phone)
+        assert "K7QM2X4P" in message
+        assert "112" in message
+        assert "21:30" in message
+        assert ("Automatic text" if language == "en" else "स्वचालित SMS") in message
+        assert (phone or ("Call them." if language == "en" else "कॉल उन्हें करें।")) in message
+        assert not ANY_LINK.search(message)
 
 
 @pytest.mark.parametrize("language", ["en", "hi"])

@@ -169,6 +169,8 @@ def compose(facts: AlertFacts, *, language: str, link: str, now: datetime, repea
         floor, offers = _all_clear(scene)
     elif facts.kind is Kind.CHECK_PROMPT:
         floor, offers = _check_prompt(scene)
+    elif facts.kind is Kind.FAIL_SAFE:
+        floor, offers = _fail_safe(scene)
     else:
         floor, offers = _invitation(scene)
     # The repeat mark is offered like any part, but its floor already says it.
@@ -325,6 +327,26 @@ def _all_clear(scene: Scene) -> Draft:
 def _check_prompt(scene: Scene) -> Draft:
     deadline = moments.clock(scene.facts.happened_at, scene.where)
     return {"minutes": scene.minutes, "event": deadline}, []
+
+
+def _fail_safe(scene: Scene) -> Draft:
+    words, names, happened = scene.words, cuts(scene.name, LONGEST_TYPED), events(scene, late="")
+    calls = [form.format(phone=scene.phone) for form in words.call] if scene.phone else []
+    floor = {
+        "name": names[-1],
+        "event": happened[-1],
+        "call": calls[-1] if calls else words.call[-1].format(phone=words.their_phone),
+        "dial": words.emergency[-1],
+        # By this the carrier's copy of the text is found again: it is never left out.
+        "reference": words.tracked.format(reference=scene.reference) if scene.reference else "",
+    }
+    return floor, [
+        ("event", happened[1:]),
+        ("name", names),
+        ("event", happened),
+        ("call", calls),
+        ("dial", words.emergency),
+    ]
 
 
 def _invitation(scene: Scene) -> Draft:

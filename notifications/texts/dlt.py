@@ -72,7 +72,7 @@ def _parts(scene: Scene) -> tuple[dict[str, str], list[Offer]]:
         "event": _event(scene),
         "position": position[-1],
         "point": facts.point or (places[-1] if places else words.dlt.nowhere),
-        "phone": scene.phone or words.dlt.no_phone,
+        "phone": scene.phone or words.their_phone,
         "met": mets[-1] if mets else nobody,
         "place": places[-1] if places else nobody,
         "reference": references[-1],

@@ -56,13 +56,16 @@ _DLT: Final = DltWording(
             "check-in or press SOS, we text you. Answer here: {link} Reply not needed, ignore if "
             "you don't know them."
         ),
+        Kind.FAIL_SAFE: (
+            "CasualMeet backup alert, {again}: {name} did not check in by {event} and our service may be down. "
+            "Call {phone}, else dial 112. Automatic text, ref {reference}."
+        ),
     },
     first="new alert",
     first_invitation="invitation",
     repeated_invitation=lambda number: f"{_ordinal(number)} invitation",
     no_position="No GPS, planned place",
     nowhere="not known",
-    no_phone="them",
     nobody="not given",
     no_reference="alert",
     late=", {age} late",
@@ -87,6 +90,10 @@ ENGLISH: Final = Wording(
             "Reply SAFE <pin>, or MORE 30, or open the app."
         ),
         Kind.INVITATION: "CasualMeet{again}: {name}{ask} {link}{end}",
+        Kind.FAIL_SAFE: (
+            "CasualMeet backup alert{again}: {name}{event} and our service may be down.{call}{dial} "
+            "Automatic text{reference}."
+        ),
     },
     repeated=_repeated,
     repeated_short=_repeated_short,
@@ -102,6 +109,11 @@ ENGLISH: Final = Wording(
             " confirmed safe {time} {how}.",
             " safe {time} {how}.",
             " safe {clock} {how}.",
+        ),
+        Kind.FAIL_SAFE: (
+            " did not check in by {time}, {date},",
+            " did not check in by {time},",
+            " did not check in by {clock},",
         ),
     },
     late=" (alert {age} late)",
@@ -150,6 +162,8 @@ ENGLISH: Final = Wording(
     unsure=" Unsure? Phone them yourself.",
     minutes="{} min",
     under_a_minute="under 1 min",
+    their_phone="them",
+    tracked=", ref {reference}",
     invitation_ask=(
         " asks you to be their trusted contact: if they miss a check-in or press SOS, we text you. Answer here:",
         " asks you to be their trusted contact:",

@@ -24,6 +24,7 @@ class Kind(StrEnum):
     ALL_CLEAR = "all_clear"
     CHECK_PROMPT = "check_prompt"
     INVITATION = "invitation"
+    FAIL_SAFE = "fail_safe"
 
 
 ALERTS = frozenset({Kind.MISSED_CHECK_IN, Kind.SOS, Kind.DURESS})

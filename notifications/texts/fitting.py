@@ -24,6 +24,7 @@ MAX_SEGMENTS: Final[Mapping[Kind, tuple[int, int]]] = {
     Kind.ALL_CLEAR: (1, 1),
     Kind.CHECK_PROMPT: (1, 1),
     Kind.INVITATION: (2, 2),
+    Kind.FAIL_SAFE: (2, 3),
 }
 """Most SMS parts by kind: in GSM-7, in UCS-2."""
 

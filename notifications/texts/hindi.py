@@ -30,13 +30,16 @@ _DLT: Final = DltWording(
         Kind.ALL_CLEAR: "CasualMeet सब ठीक: {name} सुरक्षित, {event}। {reference} बंद।",
         Kind.CHECK_PROMPT: ("CasualMeet: {minutes} बाकी ({event})। SAFE <pin>, MORE 30 या ऐप।"),
         Kind.INVITATION: ("CasualMeet {again}: {name} का अनुरोध, भरोसेमंद संपर्क बनें: {link} अनजान? छोड़ दें।"),
+        Kind.FAIL_SAFE: (
+            "CasualMeet बैकअप {again}: {name} ने {event} तक चेक-इन नहीं किया, हमारी सेवा शायद बंद है। "
+            "कॉल {phone}, नहीं तो 112 मिलाएँ। स्वचालित SMS, {reference}।"
+        ),
     },
     first="अलर्ट",
     first_invitation="निमंत्रण",
     repeated_invitation=lambda number: f"निमंत्रण ({number})",
     no_position="GPS नहीं, तय जगह",
     nowhere="पता नहीं",
-    no_phone="उन्हें करें",
     nobody="नहीं बताया",
     no_reference="अलर्ट",
     late=", {age} देर",
@@ -58,6 +61,9 @@ HINDI: Final = Wording(
         Kind.ALL_CLEAR: "सब ठीक{brand}{again}: {name}{event}{closed}{unsure}",
         Kind.CHECK_PROMPT: ("CasualMeet{again}: {minutes} बाकी ({event})। SAFE <pin>, MORE 30 या ऐप।"),
         Kind.INVITATION: "CasualMeet{again}: {name}{ask} {link}{end}",
+        Kind.FAIL_SAFE: (
+            "CasualMeet बैकअप अलर्ट{again}: {name}{event}, हमारी सेवा शायद बंद है।{call}{dial} स्वचालित SMS{reference}।"
+        ),
     },
     repeated=_repeated,
     repeated_short=_repeated_short,
@@ -70,6 +76,11 @@ HINDI: Final = Wording(
         Kind.SOS: _PRESSED,
         Kind.DURESS: _PRESSED,
         Kind.ALL_CLEAR: (" सुरक्षित, {time} {how}।", " सुरक्षित, {clock} {how}।"),
+        Kind.FAIL_SAFE: (
+            " ने {time}, {date} तक चेक-इन नहीं किया",
+            " ने {time} तक चेक-इन नहीं किया",
+            " ने {clock} तक चेक-इन नहीं किया",
+        ),
     },
     late=" (अलर्ट {age} देर से)",
     late_ages=("{} मिनट", "{} घंटे", "{} दिन"),
@@ -113,6 +124,8 @@ HINDI: Final = Wording(
     unsure=" शक हो तो फ़ोन करें।",
     minutes="{} मिनट",
     under_a_minute="1 मिनट",
+    their_phone="उन्हें करें",
+    tracked=", {reference}",
     invitation_ask=(
         " का अनुरोध: उनके भरोसेमंद संपर्क बनें, संकट में आपको SMS मिलेगा:",
         " का अनुरोध: उनके भरोसेमंद संपर्क बनें:",

@@ -63,6 +63,10 @@ class Wording:
     unsure: str
     minutes: str
     under_a_minute: str
+    their_phone: str
+    """What stands for the phone of somebody who gave none."""
+    tracked: str
+    """Takes `reference`."""
     invitation_ask: tuple[str, ...]
     invitation_end: tuple[str, ...]
     dlt: "DltWording"
@@ -78,7 +82,6 @@ class DltWording:
     repeated_invitation: Callable[[int], str]
     no_position: str
     nowhere: str
-    no_phone: str
     nobody: str
     no_reference: str
     late: str

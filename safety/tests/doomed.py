@@ -13,7 +13,7 @@ from uuid import UUID
 
 import django
 
-from safety.tests.steps import DISPATCH_STEPS, EXPIRY_STEPS, die_at
+from safety.tests.steps import DISPATCH_STEPS, EXPIRY_STEPS, FAIL_SAFE_STEPS, PROMPT_STEPS, Step, die_at
 
 
 def main(plan: list[tuple[str, str, str]]) -> None:
@@ -35,11 +35,22 @@ def _work(kind: str, step: str, row_id: UUID) -> None:
     from casualmeet import clock
     from notifications import dispatch
     from notifications.models import Delivery
-    from safety import expiry
+    from safety import expiry, failsafe, prompts
+    from safety.models import FailSafeAlert, MeetingTimer
 
     clock.now()
-    die_at(DISPATCH_STEPS[step][0] if kind == "dispatch" else EXPIRY_STEPS[step], _die)
-    if kind == "expiry":
+    die_at(_step(kind, step), _die)
+    if kind == "prompt":
+        # Only this timer's prompt is due, not those of the timers that others died with.
+        own = MeetingTimer.objects.get(pk=row_id)
+        unclaimed = MeetingTimer.objects.filter(check_sent_at=None)
+        unclaimed.exclude(pk=row_id).update(next_prompt_at=clock.now() + timedelta(hours=1))
+        MeetingTimer.objects.filter(pk=row_id).update(next_prompt_at=own.expires_at - timedelta(minutes=5))
+        prompts.send_due(clock.now())
+    elif kind == "fail-safe":
+        FailSafeAlert.objects.filter(pk=row_id).update(next_try_at=(now := clock.now()))
+        failsafe._work_on([(row_id, now)])
+    elif kind == "expiry":
         expiry.expire([row_id])
     elif kind == "repair":
         expiry.repair()
@@ -48,6 +59,12 @@ def _work(kind: str, step: str, row_id: UUID) -> None:
         Delivery.objects.filter(status="queued").update(next_attempt_at=clock.now() + timedelta(hours=1))
         Delivery.objects.filter(pk=row_id).update(next_attempt_at=clock.now())
         dispatch.Dispatcher().drain()
+
+
+def _step(kind: str, step: str) -> Step:
+    if kind == "dispatch":
+        return DISPATCH_STEPS[step][0]
+    return {"prompt": PROMPT_STEPS, "fail-safe": FAIL_SAFE_STEPS}.get(kind, EXPIRY_STEPS)[step]
 
 
 def _die() -> None:

@@ -32,6 +32,25 @@ EXPIRY_STEPS = {
     "after the commit": Step("safety.expiry._expire"),
 }
 
+PROMPT_STEPS = {
+    "amid the messages": Step("notifications.outbox.insert_missing", "half"),
+    "after the messages": Step("notifications.outbox.hold"),
+    "after the second look": Step("safety.prompts._unchanged"),
+    "after the release": Step("notifications.outbox.release_messages"),
+    "after the notification": Step("notifications.inbox.post"),
+    "after the claim": Step("safety.prompts._claim"),
+    "after the commit": Step("safety.prompts._send"),
+}
+
+FAIL_SAFE_STEPS = {
+    "after the claim": Step("safety.failsafe.make_it_so", "before"),
+    "before it is written down": Step("safety.failsafe_carrier._may_ask", "before"),
+    "before the request": Step("notifications.carriers.twilio_schedule.storable", "before"),
+    "before the answer is read": Step("notifications.carriers.twilio_schedule._standing", "before"),
+    "before the answer is stored": Step("safety.failsafe_carrier._finish", "before"),
+    "amid storing the answer": Step("safety.failsafe_alerts._next_look"),
+}
+
 # The value: whether the carrier may have got the message, so that the next one must be a repeat.
 DISPATCH_STEPS = {
     "amid the claim": (Step("notifications.claims._ready", "before"), False),

@@ -12,6 +12,7 @@ from django.core.management import CommandError, call_command
 from casualmeet import clock
 from casualmeet.db import has_transactions
 from notifications.models import Delivery, DeliveryStatus
+from ops.chores import Chores
 from safety import expiry
 from safety.models import MeetingTimer
 from safety.tests.people import assert_one_incident_each, people, timers_for
@@ -136,15 +137,16 @@ def stop() -> Stop:
 def test_the_worker_sleeps_until_the_earliest_deadline_but_no_longer_than_the_poll(stop: Any) -> None:
     from safety.management.commands.run_timer_worker import _sleep
 
-    _sleep(stop, expiry.CycleResult(), 1.0)
+    none = Chores([])
+    _sleep(stop, expiry.CycleResult(), 1.0, none)
     asha, ravi = people(2)
     timers_for([asha], escalates_at=clock.now() + timedelta(hours=1))
-    _sleep(stop, expiry.CycleResult(), 1.0)
+    _sleep(stop, expiry.CycleResult(), 1.0, none)
     timers_for([ravi], escalates_at=clock.now() + timedelta(seconds=30))
-    _sleep(stop, expiry.CycleResult(), 60.0)
+    _sleep(stop, expiry.CycleResult(), 60.0, none)
     assert stop.slept[:2] == [1.0, 1.0]
     assert 20 < stop.slept[2] <= 30
-    _sleep(stop, expiry.CycleResult(full=True), 60.0)
+    _sleep(stop, expiry.CycleResult(full=True), 60.0, none)
     assert len(stop.slept) == 3
 
 

@@ -10,8 +10,16 @@ from django.core.management.base import BaseCommand
 
 from casualmeet import clock
 from notifications import dispatch
+from ops.chores import Chore, Chores
 from ops.worker import run_cycles, stop_on_signals
-from safety import expiry
+from safety import expiry, failsafe, prompts
+from sos import escalation
+
+# Done after each expiry cycle, a portion of each; an expiry that comes due meanwhile goes first. None calls a carrier.
+CHORES = (
+    Chore("escalation", lambda: escalation.advance_due(clock.now()), escalation.next_wave),
+    Chore("check prompts", lambda: prompts.send_due(clock.now()), prompts.next_at),
+)
 
 
 class Command(BaseCommand):
@@ -39,33 +47,55 @@ class Command(BaseCommand):
         sender = threading.Thread(
             target=dispatch.run, args=(stop,), kwargs={"poll_seconds": settings.DISPATCH_POLL_SECONDS}, name="dispatch"
         )
-        if not no_dispatch:
-            sender.start()
+        # In a thread of its own, because it calls a carrier.
+        keeper = threading.Thread(target=failsafe.run, args=(stop,), name="fail-safe")
+        beside = [*([] if no_dispatch else [sender]), *([keeper] if failsafe.needed() else [])]
+        for thread in beside:
+            thread.start()
         self.stdout.write(f"Expiring timers every {poll:g} s, {batch} at a time. Ctrl-C stops.")
-        run_cycles(lambda: expiry.cycle(batch=batch), stop=stop, wait=lambda result: _sleep(stop, result, poll))
-        if not no_dispatch:
-            sender.join()
+        chores = Chores(CHORES)
+        run_cycles(
+            lambda: _turn(chores, batch=batch), stop=stop, wait=lambda result: _sleep(stop, result, poll, chores)
+        )
+        for thread in beside:
+            thread.join()
 
     def _run_once(self, *, batch: int, dispatching: bool) -> None:
         total = result = expiry.cycle(batch=batch)
         while result.full:
             result = expiry.cycle(batch=batch)
             total += result
+        Chores(CHORES).finish()
         if dispatching:
             dispatcher = dispatch.Dispatcher()
             dispatcher.drain()
             dispatcher.close()
+        if settings.FAIL_SAFE and not failsafe.missing_settings():
+            failsafe.work(clock.now())
         self.stdout.write(
             f"processed={total.processed} incidents_opened={total.incidents_opened} joined={total.joined}"
         )
 
 
-def _sleep(stop: threading.Event, result: expiry.CycleResult, poll: float) -> None:
-    """Until the earliest coming deadline or the poll interval, whichever is first; a full batch means go on."""
+def _turn(chores: Chores, *, batch: int) -> expiry.CycleResult:
+    """The expiry first; the rest only when no timer is due any more."""
+    result = expiry.cycle(batch=batch)
+    if not result.full:
+        chores.run(give_way=_expiry_due)
+    return result
+
+
+def _expiry_due() -> bool:
+    coming = expiry.next_deadline()
+    return coming is not None and coming <= clock.now()
+
+
+def _sleep(stop: threading.Event, result: expiry.CycleResult, poll: float, chores: Chores) -> None:
+    """Until the earliest coming deadline or chore or the poll interval, whichever is first; a full batch means go on."""
     if result.full:
         return
-    coming = expiry.next_deadline()
-    until = (coming - clock.now()).total_seconds() if coming else poll
+    coming = [at for at in (expiry.next_deadline(), chores.next_at()) if at is not None]
+    until = (min(coming) - clock.now()).total_seconds() if coming else poll
     stop.wait(max(0.0, min(poll, until)))
 
 

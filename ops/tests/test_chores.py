@@ -1,0 +1,76 @@
+"""Chores: one that fails stops none of the others, and all give way to what is more urgent."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from casualmeet import clock
+from ops.chores import Chore, Chores
+
+NOW = datetime(2026, 3, 14, 21, tzinfo=UTC)
+
+
+def never() -> None:
+    return None
+
+
+def broken() -> None:
+    raise ZeroDivisionError
+
+
+def test_a_chore_that_fails_stops_none_of_the_others_and_is_left_out_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    moment = 1000.0
+    monkeypatch.setattr("ops.chores.time.monotonic", lambda: moment)
+    done: list[str] = []
+    chores = Chores(
+        [
+            Chore("first", lambda: done.append("first"), never),
+            Chore("broken", broken, lambda: NOW),
+            Chore("last", lambda: done.append("last"), lambda: NOW + timedelta(minutes=1)),
+        ]
+    )
+    chores.run(give_way=lambda: False)
+    assert done == ["first", "last"]
+    assert caplog.text.count("The chore 'broken' failed") == 1
+    chores.run(give_way=lambda: False)
+    assert caplog.text.count("The chore 'broken' failed") == 1
+    # Else the worker would not sleep, but try the broken one as fast as it can.
+    assert chores.next_at() == NOW + timedelta(minutes=1)
+    moment += 6
+    assert chores.next_at() == NOW
+    chores.run(give_way=lambda: False)
+    assert caplog.text.count("The chore 'broken' failed") == 2
+
+
+def test_a_chore_whose_time_can_t_be_told_is_left_out_too() -> None:
+    chores = Chores([Chore("broken", lambda: None, broken), Chore("fine", lambda: None, lambda: NOW)])
+    assert chores.next_at() == NOW
+
+
+def test_chores_give_way() -> None:
+    done: list[str] = []
+    chores = Chores([Chore(name, lambda name=name: done.append(name), never) for name in "abc"])  # type: ignore[misc]
+    chores.run(give_way=lambda: len(done) == 2)
+    assert done == ["a", "b"]
+
+
+def test_finishing_does_all_that_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    left = [3]
+
+    def work() -> bool:
+        left[0] -= 1
+        return True
+
+    stuck: list[int] = []
+    chores = Chores(
+        [
+            Chore("due", work, lambda: NOW if left[0] else None),
+            Chore("later", broken, lambda: NOW + timedelta(seconds=1)),
+            Chore("stuck", lambda: stuck.append(1), lambda: NOW),
+        ]
+    )
+    chores.finish()
+    assert (left, stuck) == ([0], [1])
