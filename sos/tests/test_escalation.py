@@ -42,7 +42,7 @@ class Death(BaseException):
 
 
 @pytest.fixture
-def wall(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def wall(db: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock that stands still."""
     standing = Clock(clock.now())
     monkeypatch.setattr(clock, "now", standing)
