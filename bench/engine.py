@@ -44,7 +44,7 @@ class Sizes:
 
 
 FULL = Sizes()
-QUICK = Sizes(count=20, narrow=2, wide=0, slow_ms=0, sos=1, bullmq=0)
+QUICK = Sizes(count=20, narrow=2, wide=0, processes=1, slow_ms=0, sos=1, bullmq=0)
 
 
 @dataclass(frozen=True, slots=True)
