@@ -15,6 +15,7 @@ from safety.contacts import INVITATIONS_PER_NUMBER, INVITATIONS_PER_PERSON
 
 pytestmark = pytest.mark.django_db
 
+on_mongodb = connection.vendor == "mongodb"
 LONG_AGO = timedelta(days=3)
 
 
@@ -63,6 +64,7 @@ class TestWhatGoes:
         assert retention.trim(clock.now()) == 3
         assert left() == set(made[3:])
 
+    @pytest.mark.skipif(on_mongodb, reason="The MongoDB test server needs minutes to empty so full a table.")
     def test_the_last_five_thousand_that_failed_stay(self) -> None:
         made = rows(5_002, "dead")
         assert retention.trim(clock.now()) == 2
@@ -179,5 +181,5 @@ class TestTwoAtOnce:
             thread.join(60)
         assert failures == []
         assert left() == set(made[37:])
-        if connection.vendor != "mongodb":  # there both may count the same row
+        if not on_mongodb:  # there both may count the same row
             assert sum(counts) == 37
