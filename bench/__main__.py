@@ -16,7 +16,7 @@ from types import ModuleType
 from bench.setup import TITLES, set_up_django
 from testing.servers import Redis
 
-BENCHMARKS = ("mass_expiry", "idle_cost", "alert_latency", "sends", "memory")
+BENCHMARKS = ("mass_expiry", "idle_cost", "alert_latency", "sends", "engine", "memory")
 RESULTS = Path(__file__).resolve().parent / "results"
 
 

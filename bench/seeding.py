@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import connection, models
 
 from casualmeet import clock
+from notifications.models import Delivery
 from safety.models import LIVE_STATUSES, MeetingTimer, TimerStatus, TrustedContact, User
 from sos.models import SosEvent, SosStatus, Source
 
@@ -116,6 +117,26 @@ def past(first: int, last: int, *, status: str) -> None:
             resolved_at=then,
             all_clear_at=then,
         )
+
+
+def digests(first: int, last: int, *, priority: int, facts: dict[str, Any]) -> None:
+    """Queued deliveries of no incident, numbered so, due at once; Twilio serves their numbers."""
+    now = clock.now()
+    insert_series(
+        Delivery,
+        first,
+        last,
+        id=_key(),
+        kind="digest",
+        priority=priority,
+        address=Sql(f"'{LONDON}' || ({FIRST_NUMBER} + i)"),
+        recipient_id=_key(),
+        recipient_name="Tom Baker",
+        link="http://localhost:8000/c/x",
+        facts=facts,
+        created_at=now,
+        next_attempt_at=now,
+    )
 
 
 def make_due(first: int, last: int, *, at: datetime) -> None:

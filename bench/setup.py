@@ -95,6 +95,11 @@ class CarrierProcess:
     def __exit__(self, *exc_info: object) -> None:
         self._process.close()
 
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self._local.url
+
     def environment(self) -> dict[str, str]:
         """Settings, or environment variables, that make this the only carrier."""
         return self._local.environment()

@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.http import HttpRequest
 
-from notifications.models import DeliveryAttempt, Notification
+from casualmeet.logs import mask
+from notifications.models import Delivery, DeliveryAttempt, Notification
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
+    TabularInline = admin.TabularInline[Any, Any]
 else:
     ModelAdmin = admin.ModelAdmin
+    TabularInline = admin.TabularInline
 
 
 class ReadOnlyAdmin(ModelAdmin):
@@ -33,24 +36,64 @@ class ReadOnlyAdmin(ModelAdmin):
         return False
 
 
+class AttemptInline(TabularInline):
+    """The calls to carriers on the page of a delivery. Without the texts, which hold links, numbers and positions."""
+
+    model = DeliveryAttempt
+    fields = [
+        "number",
+        "carrier",
+        "started_at",
+        "finished_at",
+        "outcome",
+        "http_status",
+        "error_class",
+        "error_code",
+        "detail",
+        "receipt",
+        "receipt_at",
+    ]
+    extra = 0
+    can_delete = False
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Nobody."""
+        return False
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Whoever sees the delivery."""
+        return True
+
+
 class DeliveryAdmin(ReadOnlyAdmin):
-    """The outbox. Registered by the sos room, which knows what may be tried again."""
+    """The outbox. Registered by the sos room, which knows who may see it and what may be tried again."""
 
     list_display = [
         "created_at",
         "kind",
+        "priority",
+        "channel",
         "recipient_name",
-        "address",
+        "to",
         "status",
         "carrier",
         "attempt_count",
         "simulated",
     ]
-    list_filter = ["status", "kind", "channel", "carrier", "simulated"]
-    search_fields = ["recipient_name", "address"]
-    search_help_text = "Name or phone number of the recipient"
-    # The link carries the secret of the recipient's own page.
-    exclude = ["link"]
+    list_filter = ["status", "kind", "priority", "channel", "carrier", "simulated"]
+    # The link carries the secret of the recipient's own page; the facts hold numbers and positions.
+    exclude = ["address", "facts", "link"]
+    readonly_fields = ["to"]
+    inlines = [AttemptInline]
+
+    @admin.display(description="to")
+    def to(self, delivery: Delivery) -> str:
+        """The number with all but its last two digits hidden; moderators find it where they need it, on the incident."""
+        return mask(delivery.address)
 
 
 @admin.register(DeliveryAttempt)
@@ -71,8 +114,8 @@ class DeliveryAttemptAdmin(ReadOnlyAdmin):
     ]
     list_filter = ["outcome", "carrier", "error_class"]
     list_select_related = ["delivery"]
-    search_fields = ["carrier_message_id", "error_code", "delivery__recipient_name", "delivery__address"]
-    search_help_text = "The carrier's message id or error code, or the recipient's name or number"
+    search_fields = ["carrier_message_id", "error_code"]
+    search_help_text = "The carrier's message id or error code"
     ordering = ["-started_at"]
 
 

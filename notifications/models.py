@@ -39,6 +39,7 @@ class DeliveryStatus(models.TextChoices):
 
 
 INVITATIONS = Q(kind="invitation")
+ORDINARY = Q(priority__gte=Priority.NORMAL)
 
 
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
@@ -50,6 +51,10 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         return self.filter(rank, status=DeliveryStatus.QUEUED, next_attempt_at__lte=now).order_by(
             "priority", "next_attempt_at"
         )
+
+    def jobs(self) -> Self:
+        """Invitations, notices, digests. What belongs to an incident is evidence, however low its priority."""
+        return self.filter(ORDINARY, incident_id=None)
 
     def lease_expired(self, now: datetime) -> Self:
         """Taken by a dispatcher that has not finished in time: it is dead, or frozen."""
@@ -110,6 +115,8 @@ class Delivery(models.Model):
             # What the limits on invitations count.
             models.Index(fields=["person_id", "created_at"], name="invitations_by_person", condition=INVITATIONS),
             models.Index(fields=["address", "created_at"], name="invitations_by_number", condition=INVITATIONS),
+            # Which jobs are old enough to go.
+            models.Index(fields=["finished_at", "id"], name="finished_jobs", condition=ORDINARY),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(status__in=DeliveryStatus.values), name="delivery_status_known")

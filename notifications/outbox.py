@@ -238,6 +238,15 @@ def requeue_dead(delivery_id: UUID, *, now: datetime) -> bool:
     return bool(updated)
 
 
+def discard(delivery_id: UUID, *, now: datetime) -> bool:
+    """Give a dead job up for good: it counts as cancelled. False when it is no dead letter any more, or no job.
+
+    The dead letters of an incident stay: they say who was not told.
+    """
+    dead = Delivery.objects.jobs().filter(pk=delivery_id, status=DeliveryStatus.DEAD)
+    return bool(dead.update(status=DeliveryStatus.CANCELLED, cancel_requested=True, finished_at=now))
+
+
 def dispatch_summaries(incident_ids: Sequence[UUID]) -> dict[UUID, DispatchSummary]:
     """For each incident with messages that a carrier accepted, or that none would take: how many, and when the last."""
     mine = Delivery.objects.filter(incident_id__in=incident_ids).values("incident_id").order_by()

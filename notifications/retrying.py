@@ -9,7 +9,8 @@ from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
 from notifications.models import FAILED_RECEIPTS, AttemptOutcome, Channel, Delivery, DeliveryAttempt, Priority
 
-# Full jitter over these caps, in seconds; the last one repeats.
+# In seconds; the last one repeats. What is about somebody's safety waits a random part of it (full jitter), so that it
+# is out as soon as it can be; a job waits all of it: how many calls run at once keeps them from returning together.
 BACKOFF_SECONDS = (2, 4, 8, 16, 30, 60, 120)
 TRIES_SOS = 10
 TRIES_OTHER = 4
@@ -83,4 +84,6 @@ def _backoff(delivery: Delivery, *, tries: int, retry_after: float | None) -> ti
         cap = RETRY_AFTER_CAP_SOS_SECONDS if delivery.priority == Priority.SOS else RETRY_AFTER_CAP_SECONDS
         return timedelta(seconds=min(max(retry_after, 0.0), cap))
     cap = BACKOFF_SECONDS[min(tries, len(BACKOFF_SECONDS)) - 1]
+    if delivery.priority >= Priority.NORMAL:
+        return timedelta(seconds=cap)
     return timedelta(seconds=random.uniform(0, cap))

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
@@ -20,6 +21,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.views.decorators.http import require_POST
 
+from casualmeet import clock
+from notifications import outbox
 from notifications.admin import DeliveryAdmin, ReadOnlyAdmin
 from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus
 from sos import wording
@@ -34,6 +37,7 @@ from sos.console_access import may_moderate, may_requeue, requeue, worth_requeue
 from sos.models import SosEvent
 
 EARTH_RADIUS_M = 6_371_000.0
+FOUND_INCIDENTS = 100
 STATUS_WORDS = {
     DeliveryStatus.HELD: "Written down, not released yet",
     DeliveryStatus.QUEUED: "Waiting to be sent",
@@ -286,10 +290,16 @@ class SosEventAdmin(ReadOnlyAdmin):
 
 @admin.register(Delivery)
 class IncidentDeliveryAdmin(DeliveryAdmin):
-    """The outbox, with the retry of dead letters, which depends on whether their incident is still active."""
+    """The outbox for moderators: found by incident; dead letters may be tried again, dead jobs given up.
 
-    actions = ["try_again"]
+    What may be tried again depends on whether the incident is still active, so this lives here.
+    """
+
+    actions = ["try_again", "discard"]
     list_display = [*DeliveryAdmin.list_display, "incident"]
+    # Never by number or name, which would then stand in addresses and logs.
+    search_fields = ["incident_id"]
+    search_help_text = "The reference of an incident"
 
     @admin.display(description="incident")
     def incident(self, delivery: Delivery) -> str:
@@ -298,16 +308,46 @@ class IncidentDeliveryAdmin(DeliveryAdmin):
             return "–"
         return format_html('<a href="{}">open</a>', reverse("admin:sos_sosevent_change", args=[delivery.incident_id]))
 
+    def has_view_permission(self, request: HttpRequest, obj: Delivery | None = None) -> bool:
+        """Moderators with the permission to view deliveries."""
+        return may_moderate(request.user) and super().has_view_permission(request, obj)
+
     def has_requeue_permission(self, request: HttpRequest) -> bool:
-        """Who sees the action."""
-        return may_requeue(request.user)
+        """Who sees the actions, and whose are carried out."""
+        return may_moderate(request.user) and may_requeue(request.user)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Delivery], search_term: str
+    ) -> tuple[QuerySet[Delivery], bool]:
+        """Those of the newest incidents with this reference, which is not unique for ever."""
+        if reference := search_term.strip().upper():
+            found = SosEvent.objects.filter(reference=reference).order_by("-opened_at")
+            queryset = queryset.filter(incident_id__in=list(found.values_list("pk", flat=True)[:FOUND_INCIDENTS]))
+        return queryset, False
 
     @admin.action(description="Try the selected dead letters again", permissions=["requeue"])
     def try_again(self, request: HttpRequest, deliveries: QuerySet[Delivery]) -> None:
         """Queue them again, except alarms of incidents that are over."""
         rows = list(deliveries)
-        count = sum(requeue(delivery) for delivery in rows)
-        messages.success(request, f"{count} being sent again.")
-        if count < len(rows):
-            left = len(rows) - count
+        done = [row for row in rows if requeue(row)]
+        self._note(request, done, "Tried again")
+        messages.success(request, f"{len(done)} being sent again.")
+        if left := len(rows) - len(done):
             messages.warning(request, f"{left} left alone: no dead letter, or an alarm of an incident that is over.")
+
+    @admin.action(description="Discard the selected dead letters", permissions=["requeue"])
+    def discard(self, request: HttpRequest, deliveries: QuerySet[Delivery]) -> None:
+        """Give dead jobs up, so that what is still to be looked at stands out. Those of incidents stay."""
+        rows = list(deliveries)
+        done = [row for row in rows if outbox.discard(row.pk, now=clock.now())]
+        self._note(request, done, "Discarded")
+        messages.success(request, f"{len(done)} discarded.")
+        if left := len(rows) - len(done):
+            messages.warning(
+                request, f"{left} left alone: no dead letter, or of an incident, which keeps its messages."
+            )
+
+    def _note(self, request: HttpRequest, rows: list[Delivery], what: str) -> None:
+        """Who did it, in the history of each."""
+        if rows:
+            LogEntry.objects.log_actions(str(request.user.pk), rows, CHANGE, change_message=what)

@@ -8,7 +8,7 @@ import pytest
 
 from testing.processes import PYTHON_MODULE, ManagedProcess
 
-BENCHMARKS = ["mass_expiry", "idle_cost", "alert_latency", "sends", "memory"]
+BENCHMARKS = ["mass_expiry", "idle_cost", "alert_latency", "sends", "engine", "memory"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes]
 

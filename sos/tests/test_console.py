@@ -35,8 +35,11 @@ class JoinlessBackend(ModelBackend):
     def get_all_permissions(self, user_obj, obj=None):
         if not user_obj.is_active:
             return set()
-        granted = user_obj.user_permissions.all()
-        return {f"{permission.content_type.app_label}.{permission.codename}" for permission in granted}
+        if not hasattr(user_obj, "_joinless"):
+            granted = user_obj.user_permissions.all()
+            names = {f"{permission.content_type.app_label}.{permission.codename}" for permission in granted}
+            user_obj._joinless = names
+        return user_obj._joinless
 
 
 @pytest.fixture(autouse=True)

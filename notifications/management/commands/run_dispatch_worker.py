@@ -34,4 +34,5 @@ class Command(BaseCommand):
             dispatcher.drain()
             dispatcher.close()
             return
+        self.stdout.write(f"Dispatching, up to {concurrency} calls at once. Ctrl-C stops.")
         dispatch.run(stop_on_signals(), poll_seconds=poll, concurrency=concurrency)
