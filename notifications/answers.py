@@ -21,10 +21,7 @@ from notifications.polling import first_poll
 
 logger = logging.getLogger(__name__)
 
-RECORDED = (
-    *("finished_at", "outcome", "carrier_message_id", "http_status", "error_code", "error_class", "detail", "raw"),
-    "poll_at",
-)
+RECORDED = (*("finished_at", "outcome", "http_status", "error_code", "error_class", "detail", "raw", "poll_at"),)
 
 
 @retry_transient
@@ -75,11 +72,11 @@ def _record_attempts(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -
         attempt.detail = answer.detail[:300]
         attempt.raw = answer.raw.replace("\x00", "�")
         attempt.poll_at = first_poll(attempt.carrier, now) if answer.outcome is Outcome.ACCEPTED else None
-    update_rows(
-        DeliveryAttempt,
-        [job.attempt for job, _ in answered],
-        RECORDED,
-    )
+    named = [job.attempt for job, _ in answered if job.attempt.carrier_message_id]
+    nameless = [job.attempt for job, _ in answered if not job.attempt.carrier_message_id]
+    update_rows(DeliveryAttempt, named, [*RECORDED, "carrier_message_id"])
+    # A receipt that overtook the answer may have brought the id: an answer without one leaves it.
+    update_rows(DeliveryAttempt, nameless, RECORDED)
 
 
 def _learn(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:

@@ -39,6 +39,11 @@ Twilio's default is ten hours. An alert that is an hour late still helps and say
 happened; a later one frightens people about an evening that is long over.
 """
 
+REPEAT_CALLBACKS: Final = "#rc=3&rp=5xx,ct,rt"
+"""Twilio repeats a callback that met a server error or a time-out, three times (Twilio docs, "Webhooks: Connection
+Overrides"). The fragment is not part of what it signs.
+"""
+
 _MESSAGE_SID: Final = re.compile(r"(?:SM|MM|CA)[0-9a-fA-F]{32}")
 _NOT_SENT: Final = frozenset({"failed", "undelivered", "canceled"})
 _log: Final = logging.getLogger(__name__)
@@ -147,7 +152,7 @@ def status_callback(attempt_id: UUID) -> str:
     public = urlsplit(settings.PUBLIC_BASE_URL)
     if public.hostname in {"localhost", "127.0.0.1", "::1"} and not settings.CARRIER_SIMULATOR_URL:
         return ""
-    return f"{settings.PUBLIC_BASE_URL}/hooks/twilio/status/{attempt_id}"
+    return f"{settings.PUBLIC_BASE_URL}/hooks/twilio/status/{attempt_id}{REPEAT_CALLBACKS}"
 
 
 def classify(reply: Reply) -> Answer:

@@ -15,14 +15,14 @@ from django.db.utils import DataError, OperationalError
 
 from casualmeet import clock
 from casualmeet.db import is_transient
-from notifications import answers, claims, dispatch, outbox, receipts, recovery, retrying, wake
+from notifications import answers, claims, dispatch, outbox, recovery, retrying, wake
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome, OutgoingMessage
 from notifications.carriers.fast2sms import Fast2SMSCarrier
 from notifications.carriers.twilio import TwilioCarrier
 from notifications.claims import LEASE
 from notifications.dispatch import Dispatcher
-from notifications.models import Delivery, DeliveryAttempt, Priority
+from notifications.models import Delivery, DeliveryAttempt, OptOut, Priority
 from notifications.tests.sending import (
     BRITISH,
     INDIAN,
@@ -383,7 +383,7 @@ class TestP8Priority:
 class TestOptOuts:
     def test_who_sent_stop_after_an_alert_was_queued_gets_no_text(self, carrier: LocalCarrier) -> None:
         row, other = make(), make(INDIAN)
-        receipts.opt_out(BRITISH, source="reply", now=clock.now())
+        OptOut.objects.create(phone=BRITISH, source="reply", stopped_at=clock.now())
         drain()
         assert [entry.to for entry in carrier.journal()] == [INDIAN]
         assert (seen(row).status, seen(other).status) == ("dead", "accepted")
