@@ -226,6 +226,7 @@ TWILIO_AUTH_TOKEN = env.str("TWILIO_AUTH_TOKEN", default="")
 # Receipts are signed with the auth token; while it is rotated, those under way still carry the one before.
 TWILIO_AUTH_TOKEN_PREVIOUS = env.str("TWILIO_AUTH_TOKEN_PREVIOUS", default="")
 TWILIO_FROM = env.str("TWILIO_FROM", default="")
+TWILIO_VOICE_FROM = env.str("TWILIO_VOICE_FROM", default="")
 TWILIO_MESSAGING_SERVICE_SID = env.str("TWILIO_MESSAGING_SERVICE_SID", default="")
 TWILIO_API_BASE_URL = env.str("TWILIO_API_BASE_URL", default="https://api.twilio.com")
 FAST2SMS_API_KEY = env.str("FAST2SMS_API_KEY", default="")

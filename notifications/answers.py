@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import transaction
 
 from casualmeet.db import retry_transient, update_rows
-from notifications import live, receipts, retrying, subscriptions
+from notifications import live, optouts, receipts, retrying, subscriptions
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
 from notifications.claims import Job, mine
@@ -83,7 +83,7 @@ def _learn(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:
     """What an answer says about the address, beyond this delivery."""
     for job, answer in answered:
         if answer.error_class == "opt_out" and job.delivery.channel == Channel.SMS:
-            receipts.opt_out(job.delivery.address, source=job.attempt.carrier, now=now)
+            optouts.stop(job.delivery.address, job.attempt.carrier, now)
     # Only where there is a target was there an answer, so the address is a subscription's id.
     pushes = [(UUID(job.delivery.address), one) for job, one in answered if job.message.target]
     subscriptions.note_answers(pushes)

@@ -13,11 +13,11 @@ from uuid import UUID, uuid4
 from django.db import models, transaction
 
 from casualmeet.db import insert_missing, retry_transient
-from notifications import composing, health, retrying, subscriptions
+from notifications import composing, health, optouts, retrying, subscriptions
 from notifications.carriers import routing
 from notifications.carriers.base import ErrorClass, OutgoingMessage, PushTarget
 from notifications.health import Circuits
-from notifications.models import AttemptOutcome, Channel, Delivery, DeliveryAttempt, DeliveryStatus, OptOut, Priority
+from notifications.models import AttemptOutcome, Channel, Delivery, DeliveryAttempt, DeliveryStatus, Priority
 from notifications.outbox import WENT_OUT
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def mine(delivery: Delivery) -> models.QuerySet[Delivery]:
 def _ready(deliveries: list[Delivery], *, now: datetime) -> list[Delivery]:
     """Those that may go now. Who sent STOP gets no text, and what follows another message waits for it."""
     numbers = [delivery.address for delivery in deliveries if delivery.channel == Channel.SMS]
-    stopped = set(OptOut.objects.filter(phone__in=numbers).values_list("phone", flat=True)) if numbers else set()
+    stopped = optouts.stopped(numbers) if numbers else set()
     ready = []
     for delivery in deliveries:
         if delivery.channel == Channel.SMS and delivery.address in stopped:

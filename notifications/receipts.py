@@ -9,18 +9,17 @@ import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Case, F, Q, Value, When
 
-from casualmeet.db import insert_missing, retry_transient
-from notifications import live, outbox, wake
+from casualmeet.db import retry_transient
+from notifications import live, optouts, wake
 from notifications.carriers import routing
 from notifications.carriers.base import ErrorClass, storable
 from notifications.carriers.errors import twilio_error
-from notifications.models import FAILED_RECEIPTS, Channel, Delivery, DeliveryAttempt, DeliveryStatus, OptOut
-from notifications.outbox import NAMESPACE
+from notifications.models import FAILED_RECEIPTS, Channel, Delivery, DeliveryAttempt, DeliveryStatus
 from notifications.retrying import open_carriers
 
 logger = logging.getLogger(__name__)
@@ -104,19 +103,19 @@ def _follow(attempt: DeliveryAttempt, *, now: datetime) -> bool:
     """What follows from a final receipt; True when the delivery waits for another try. May be done again."""
     queued = False
     if attempt.receipt in REACHED:
-        _reached(attempt, now=now)
+        reached(attempt, now=now)
     elif attempt.receipt in FAILED:
         error_class = _error_class(attempt)
         if error_class == "opt_out":
-            opt_out(attempt.delivery.address, source=attempt.carrier, now=now)
+            optouts.stop(attempt.delivery.address, attempt.carrier, now)
         queued = fail_after_acceptance(attempt.delivery, attempt, error_class, now)
     # Last: until then a crash leaves the attempt to the poll.
     DeliveryAttempt.objects.filter(pk=attempt.pk, receipt_rank__gte=FINAL).update(poll_at=None)
     return queued
 
 
-def _reached(attempt: DeliveryAttempt, *, now: datetime) -> None:
-    """It is on the phone, whatever else was thought of the delivery: dead, or waiting for another try."""
+def reached(attempt: DeliveryAttempt, *, now: datetime) -> None:
+    """It is on the phone, or was heard, whatever else was thought of the delivery: dead, or waiting for another try."""
     Delivery.objects.filter(pk=attempt.delivery_id).update(
         status=Case(When(status__in=_ENDS, then=Value(DeliveryStatus.DELIVERED.value)), default=F("status")),
         carrier=Case(When(status__in=_ENDS, then=Value(attempt.carrier)), default=F("carrier")),
@@ -165,13 +164,6 @@ def _route(delivery: Delivery, attempt: DeliveryAttempt) -> tuple[str, ...]:
     """A push goes by the service that its subscription is of."""
     address = attempt.carrier if delivery.channel == Channel.PUSH else delivery.address
     return routing.route(address, channel=delivery.channel)
-
-
-def opt_out(phone: str, *, source: str, now: datetime) -> None:
-    """No more texts to this number, also none that are queued; again does no harm."""
-    row = OptOut(id=uuid5(NAMESPACE, f"opt-out:{phone}"), phone=phone, stopped_at=now, source=source[:20])
-    insert_missing(OptOut, [row])
-    outbox.cancel_texts_to(phone, now=now)
 
 
 def _error_class(attempt: DeliveryAttempt) -> ErrorClass:

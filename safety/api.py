@@ -116,7 +116,7 @@ def confirm_safe(request: ApiRequest, incident_id: UUID, body: PinIn | None = No
 @router.get("/contacts", response=list[ContactOut])
 def list_contacts(request: ApiRequest) -> list[TrustedContact]:
     """All, in the order of the list."""
-    return list(TrustedContact.objects.filter(person=request.auth))
+    return contacts.listed(request.auth)
 
 
 @router.post("/contacts", response={201: ContactOut})

@@ -11,7 +11,7 @@ from django.db import transaction
 from casualmeet import clock
 from casualmeet.db import insert_one, retry_transient
 from casualmeet.refusal import Refusal
-from notifications import inbox, live, outbox, subscriptions, wake
+from notifications import inbox, live, optouts, outbox, subscriptions, wake
 from notifications.models import Delivery, Priority
 from notifications.texts import AlertFacts, Kind
 from safety.models import MAX_CONTACTS, Language, TrustedContact, User
@@ -87,6 +87,15 @@ def recipients(person_ids: Iterable[UUID]) -> dict[UUID, tuple[Recipient, ...]]:
     for person_id, pk, name, phone, language in rows.values_list("person_id", "pk", "name", "phone", "language"):
         found[person_id] = (*found.get(person_id, ()), Recipient(pk, name, phone, language))
     return found
+
+
+def listed(person: User) -> list[TrustedContact]:
+    """The person's contacts in the order of their list, each with whether their number wants no texts."""
+    rows = list(TrustedContact.objects.filter(person=person))
+    stopped = optouts.stopped([row.phone for row in rows])
+    for row in rows:
+        row.sms_stopped = row.phone in stopped
+    return rows
 
 
 def access_contact(person: User, contact_id: UUID) -> TrustedContact:

@@ -8,8 +8,10 @@ from django.contrib.auth.models import AbstractUser
 from django.core.validators import MaxValueValidator
 from django.db import models
 from django.db.models import Q
+from django.utils.functional import cached_property
 
 from casualmeet.db import constants
+from notifications.optouts import stopped
 
 MAX_GRACE_MINUTES = 15
 MAX_CONTACTS = 10
@@ -80,7 +82,7 @@ class TrustedContact(models.Model):
     person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="contacts", db_index=False)
     slot = models.PositiveSmallIntegerField(help_text="0 to 9: with its constraint, the limit of ten contacts.")
     name = models.CharField(max_length=80)
-    phone = models.CharField(max_length=16, help_text="E.164.")
+    phone = models.CharField(max_length=16, db_index=True, help_text="E.164.")
     language = models.CharField(max_length=2, choices=Language.choices, default=Language.ENGLISH)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
     token = models.CharField(max_length=32, unique=True, help_text="The secret part of the contact's own link.")
@@ -99,6 +101,11 @@ class TrustedContact(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @cached_property
+    def sms_stopped(self) -> bool:
+        """Whether their number wants no texts: an alarm reaches them by call and push only."""
+        return bool(stopped([self.phone]))
 
 
 class TimerStatus(models.TextChoices):

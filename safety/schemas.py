@@ -130,7 +130,9 @@ class ContactIn(Schema):
 
 
 class ContactOut(ModelSchema):
-    """A contact as their person sees them."""
+    """A contact as their person sees them. `sms_stopped`: they sent STOP, so that no text reaches them."""
+
+    sms_stopped: bool
 
     class Meta:
         model = TrustedContact

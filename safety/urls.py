@@ -1,9 +1,9 @@
-"""Addresses of the person's pages, and of the page that invites a contact."""
+"""Addresses of the person's pages, of the page that invites a contact, and of the hook for texts that come in."""
 
 from django.contrib.auth import views as auth
 from django.urls import path, re_path
 
-from safety import views
+from safety import hooks, views
 
 urlpatterns = [
     path("", views.home, name="home"),
@@ -25,6 +25,7 @@ urlpatterns = [
     path("sos/<uuid:incident_id>/safe", views.confirm_safe, name="incident-safe"),
     path("contacts/", views.contacts_page, name="contacts"),
     path("contacts/<uuid:contact_id>/remove", views.remove_contact, name="contact-remove"),
+    path("hooks/twilio/sms", hooks.incoming_text, name="twilio-sms"),
     path("history/", views.history, name="history"),
     # Texts carry the link without a slash at its end; a redirect would cost a round trip on a bad line.
     re_path(r"^c/(?P<token>[a-z0-9]{1,32})/?$", views.invitation, name="invitation"),

@@ -3,6 +3,7 @@
 from typing import Any, cast
 from uuid import UUID, uuid4
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import login
 from django.contrib.auth.decorators import login_required
@@ -276,8 +277,14 @@ def contacts_page(request: PersonRequest) -> HttpResponse:
 
 
 def _contacts(request: PersonRequest, form: ContactForm, *, status: int = 200) -> HttpResponse:
-    rows = list(TrustedContact.objects.filter(person=request.user))
-    facts = {"contacts": rows, "form": form, "most": MAX_CONTACTS, "full": len(rows) >= MAX_CONTACTS}
+    rows = contacts.listed(request.user)
+    facts = {
+        "contacts": rows,
+        "form": form,
+        "most": MAX_CONTACTS,
+        "full": len(rows) >= MAX_CONTACTS,
+        "our_number": settings.TWILIO_FROM if settings.TWILIO_FROM.startswith("+") else "",
+    }
     return render(request, "safety/contacts.html", facts, status=status)
 
 

@@ -1,6 +1,5 @@
 """The moderators' console: the Django admin with the live board as its start page."""
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -47,6 +46,11 @@ class Card:
         """The contacts who said "I'm helping", the first one first."""
         answered = [contact for contact in self.contacts if contact.acknowledged_at is not None]
         return sorted(answered, key=lambda contact: (contact.acknowledged_at, contact.name))
+
+    @property
+    def not_helping(self) -> list[AlertedContact]:
+        """The contacts who said that they can't help, or looked at the alert and have not answered."""
+        return [c for c in self.contacts if c.acknowledged_at is None and (c.declined_at or c.opened_at)]
 
     @property
     def unanswered(self) -> bool:
@@ -141,11 +145,7 @@ def active_count() -> int:
 
 def cards_of(incidents: Sequence[SosEvent]) -> list[Card]:
     """The incidents as cards, in few queries however many there are."""
-    ids = [incident.pk for incident in incidents]
-    contacts: dict[UUID, list[AlertedContact]] = defaultdict(list)
-    for contact in AlertedContact.objects.filter(incident_id__in=ids).order_by("name"):
-        contacts[contact.incident_id].append(contact)
-    return [Card(incident, contacts=contacts[incident.pk]) for incident in with_dispatch(incidents)]
+    return [Card(incident, contacts=incident.contacts) for incident in with_dispatch(incidents)]
 
 
 def fragment(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:

@@ -19,7 +19,7 @@ from casualmeet.db import constants, has_transactions, insert_missing, is_transi
 from notifications import inbox, live, outbox, wake
 from notifications.models import Channel, Delivery, DeliveryStatus, Priority
 from sos import alerts, timeline
-from sos.models import SosEvent, TimelineEntry, TimelineKind
+from sos.models import AlertedContact, SosEvent, TimelineEntry, TimelineKind
 from sos.reach import Addresses, Standing, addresses_of, standings, subscriptions_of
 from sos.rounds import Move, first_look_at, next_move
 from sos.triggers import Person, Recipient
@@ -112,6 +112,14 @@ def stop(incident_id: UUID, *, now: datetime) -> None:
     # The incident first: a round that is just beginning holds its row, or finds it changed.
     SosEvent.objects.filter(pk=incident_id, next_wave_at__isnull=False).update(next_wave_at=None)
     outbox.cancel([incident_id], kinds=alerts.ALERTS, now=now, from_wave=2)
+
+
+def resume(incident_id: UUID, *, now: datetime) -> None:
+    """Somebody can't help: where they were the only one who did, the ladder goes on where it stopped."""
+    if not AlertedContact.objects.filter(incident_id=incident_id, acknowledged_at__isnull=False).exists():
+        SosEvent.objects.active().filter(pk=incident_id, next_wave_at__isnull=True, alerted_at__isnull=False).update(
+            next_wave_at=now
+        )
 
 
 def take_up(incident: SosEvent, *, now: datetime) -> None:

@@ -5,13 +5,14 @@ and keys that follow from the trigger let every verb be done again after a crash
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Case, F, Q, Value, When
 from django.utils.text import capfirst
 
 from casualmeet import clock
@@ -151,32 +152,85 @@ def complete_resolving(incident: SosEvent, *, now: datetime) -> None:
     SosEvent.objects.filter(pk=incident.pk, all_clear_at__isnull=True).update(all_clear_at=now)
 
 
-@retry_transient
 def acknowledge(contact: AlertedContact) -> bool:
-    """A contact says "I'm helping"; False when they had said so before, or the incident is over."""
+    """A contact says "I'm helping"; False when they had said so before, or the incident is over.
+
+    Their last word counts: somebody who could not help may help after all.
+    """
+    what = f"{contact.name} is helping."
+    changes = {"acknowledged_at": clock.now(), "declined_at": None}
+    title = f"{contact.name} is helping you"
+    return _hear(contact, TimelineKind.ACKNOWLEDGED, what, changes, title=title, then=escalation.stop)
+
+
+def decline(contact: AlertedContact) -> bool:
+    """A contact says "I can't help"; False when they had said so before, or the incident is over.
+
+    Where they were the only one who helped, the rounds of alerts go on.
+    """
+    changes = {"declined_at": clock.now(), "acknowledged_at": None}
+    return _hear(contact, TimelineKind.DECLINED, f"{contact.name} can't help.", changes, then=escalation.resume)
+
+
+def report_reached(contact: AlertedContact) -> bool:
+    """A contact says "I reached them", and so helps; False when they had said so before, or the incident is over.
+
+    The incident stays active: only the person ends it.
+    """
     now = clock.now()
+    helping = Case(When(acknowledged_at__isnull=True, then=Value(now)), default=F("acknowledged_at"))
+    changes = {"reached_person_at": now, "acknowledged_at": helping, "declined_at": None}
+    what = f"{contact.name} has reached the person."
+    title = f"{contact.name} says they reached you"
+    return _hear(contact, TimelineKind.REACHED, what, changes, title=title, then=escalation.stop)
+
+
+@retry_transient
+def _hear(
+    contact: AlertedContact,
+    kind: TimelineKind,
+    what: str,
+    changes: dict[str, Any],
+    *,
+    then: Callable[..., None],
+    title: str = "",
+) -> bool:
+    """One update, on the first of the fields being empty, decides whether it is news. `title` tells the person.
+
+    After a crash that came between, the same word again completes what follows from it.
+    """
     incident = SosEvent.objects.active().filter(pk=contact.incident_id).first()
     if incident is None:
         return False
+    said = next(iter(changes))
+    mine = AlertedContact.objects.filter(pk=contact.pk)
     with transaction.atomic():
-        updated = AlertedContact.objects.filter(pk=contact.pk, acknowledged_at__isnull=True).update(acknowledged_at=now)
-        escalation.stop(incident.pk, now=now)
-        key = f"ack:{contact.pk}"
-        _note(incident.pk, TimelineKind.ACKNOWLEDGED, f"{contact.name} is helping.", key=key, at=now)
-        inbox.post(
-            [
-                inbox.notice(
-                    key=key,
-                    recipient_id=incident.person_id,
-                    kind="acknowledged",
-                    title=f"{contact.name} is helping you",
-                    now=now,
-                    incident_id=incident.pk,
-                )
-            ]
-        )
+        updated = mine.filter(**{f"{said}__isnull": True}).update(**changes)
+        at: datetime | None = mine.values_list(said, flat=True).first()
+        if at is not None:
+            then(incident.pk, now=clock.now())
+            key = f"{kind}:{contact.pk}:{at.isoformat()}"
+            _note(incident.pk, kind, what, key=key, at=at)
+            if title:
+                inbox.post([_word(incident, kind, title, key=key, at=at)])
     if updated:
         announce([incident])
+    return bool(updated)
+
+
+def _word(incident: SosEvent, kind: TimelineKind, title: str, *, key: str, at: datetime) -> Notification:
+    """What a contact said, for the person."""
+    return inbox.notice(
+        key=key, recipient_id=incident.person_id, kind=kind.value, title=title, now=at, incident_id=incident.pk
+    )
+
+
+@retry_transient
+def record_opened(contact: AlertedContact) -> bool:
+    """The contact has looked at the alert page, so that the alert reached them; False when that was known."""
+    updated = AlertedContact.objects.filter(pk=contact.pk, opened_at__isnull=True).update(opened_at=clock.now())
+    if updated:
+        announce([contact.incident])
     return bool(updated)
 
 
@@ -222,6 +276,22 @@ def access_alert_page(token: str, *, now: datetime) -> AlertedContact:
     if resolved_at is not None and resolved_at + PAGE_LIFE <= now:
         raise AlertedContact.DoesNotExist("This alert closed more than a day ago.")
     return contact
+
+
+def access_alerts(phone: str, *, now: datetime) -> list[AlertedContact]:
+    """Those alerted at this number (E.164), as long as their pages are open (P11); the newest incident first."""
+    alerted = list(AlertedContact.objects.filter(phone=phone))
+    shown = Q(status=SosStatus.ACTIVE) | Q(resolved_at__gt=now - PAGE_LIFE)
+    # Two queries: a join sorted by the joined table is more than the MongoDB test server can do.
+    incidents = (
+        SosEvent.objects.filter(shown, pk__in=[contact.incident_id for contact in alerted])
+        .select_related("person")
+        .in_bulk()
+    )
+    found = [contact for contact in alerted if contact.incident_id in incidents]
+    for contact in found:
+        contact.incident = incidents[contact.incident_id]
+    return sorted(found, key=lambda contact: contact.incident.opened_at, reverse=True)
 
 
 def announce(incidents: Iterable[SosEvent]) -> None:

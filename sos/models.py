@@ -1,6 +1,6 @@
 """Incidents, the contacts alerted about each, and their timelines."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Self
 from uuid import UUID, uuid4
@@ -29,18 +29,22 @@ class SosStatus(models.TextChoices):
 
 
 def with_dispatch(incidents: Iterable["SosEvent"]) -> list["SosEvent"]:
-    """The incidents with their dispatch summaries and the names of who is helping, whatever their number in few queries."""
+    """The incidents with their dispatch summaries and what their contacts said, whatever their number in few queries."""
     rows = list(incidents)
     ids = [row.pk for row in rows]
     summaries = dispatch_summaries(ids)
-    helping: dict[UUID, list[str]] = {}
-    helpers = AlertedContact.objects.filter(incident__in=ids, acknowledged_at__isnull=False).order_by("acknowledged_at")
-    for incident_id, name in helpers.values_list("incident_id", "name"):
-        helping.setdefault(incident_id, []).append(name)
+    contacts: dict[UUID, list[AlertedContact]] = {}
+    for contact in AlertedContact.objects.filter(incident__in=ids).order_by("name"):
+        contacts.setdefault(contact.incident_id, []).append(contact)
     for row in rows:
         row.dispatch = summaries.get(row.pk, DispatchSummary())
-        row.helping = helping.get(row.pk, [])
+        row.contacts = contacts.get(row.pk, [])
     return rows
+
+
+def _said(contacts: Sequence["AlertedContact"], field_name: str) -> list[str]:
+    said = [(at, contact.name) for contact in contacts if (at := getattr(contact, field_name)) is not None]
+    return [name for _, name in sorted(said)]
 
 
 class SosEventQuerySet(models.QuerySet["SosEvent"]):
@@ -125,10 +129,29 @@ class SosEvent(models.Model):
         return dispatch_summaries([self.pk]).get(self.pk, DispatchSummary())
 
     @cached_property
+    def contacts(self) -> list["AlertedContact"]:
+        """Those who were alerted, by name."""
+        return list(self.alerted_contacts.order_by("name"))
+
+    @property
     def helping(self) -> list[str]:
         """The names of the contacts who are helping, the first one first."""
-        helpers = self.alerted_contacts.filter(acknowledged_at__isnull=False).order_by("acknowledged_at")
-        return list(helpers.values_list("name", flat=True))
+        return _said(self.contacts, "acknowledged_at")
+
+    @property
+    def reached_by(self) -> list[str]:
+        """The names of the contacts who say that they reached the person, the first one first."""
+        return _said(self.contacts, "reached_person_at")
+
+    @property
+    def declined_by(self) -> list[str]:
+        """The names of the contacts who can't help, the first one first."""
+        return _said(self.contacts, "declined_at")
+
+    @property
+    def opened_by(self) -> list[str]:
+        """The names of the contacts who looked at the alert, the first one first."""
+        return _said(self.contacts, "opened_at")
 
     @property
     def dead_letters(self) -> int:
@@ -158,7 +181,7 @@ class AlertedContact(models.Model):
     incident = models.ForeignKey(SosEvent, on_delete=models.CASCADE, related_name="alerted_contacts")
     contact_id = models.UUIDField(help_text="The trusted contact, who may have been removed since.")
     name = models.CharField(max_length=80)
-    phone = models.CharField(max_length=16, help_text="E.164.")
+    phone = models.CharField(max_length=16, db_index=True, help_text="E.164.")
     language = models.CharField(max_length=2)
     token = models.CharField(max_length=32, unique=True, help_text="The secret part of the link to the alert page.")
     opened_at = models.DateTimeField(null=True, blank=True, help_text="When they looked at the alert page.")

@@ -21,7 +21,7 @@ class HelperOut(ModelSchema):
 
     class Meta:
         model = AlertedContact
-        fields = ["name", "acknowledged_at"]
+        fields = ["name", "opened_at", "acknowledged_at", "declined_at", "reached_person_at"]
 
 
 class SosOut(ModelSchema):
@@ -32,6 +32,9 @@ class SosOut(ModelSchema):
     last_dispatch_at: datetime | None
     dead_letters: int
     helping: list[str]
+    reached_by: list[str]
+    declined_by: list[str]
+    opened_by: list[str]
 
     class Meta:
         model = SosEvent
@@ -62,11 +65,6 @@ class SosDetailOut(SosOut):
 
     contacts: list[HelperOut]
     timeline: list[TimelineOut]
-
-    @staticmethod
-    def resolve_contacts(incident: SosEvent) -> list[AlertedContact]:
-        """Those who were alerted."""
-        return list(incident.alerted_contacts.all())
 
     @staticmethod
     def resolve_timeline(incident: SosEvent) -> list[TimelineEntry]:

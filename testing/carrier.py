@@ -534,7 +534,7 @@ class _Connection(asyncio.Protocol):
 
 
 def _is_twilio(path: str) -> bool:
-    return path.startswith("/2010-04-01/Accounts/") and path.endswith("/Messages.json")
+    return path.startswith("/2010-04-01/Accounts/") and path.endswith(("/Messages.json", "/Calls.json"))
 
 
 def _phrase(status: int) -> str:

@@ -192,8 +192,9 @@ def _proxy(url: str) -> str | None:
     return urllib.request.getproxies().get(parts.scheme)
 
 
-def _form(data: Mapping[str, object]) -> dict[str, str]:
-    return {name: str(value) for name, value in data.items()}
+def _form(data: Mapping[str, object]) -> list[tuple[str, str]]:
+    """A list is one field for each of its values, as Twilio wants it."""
+    return [(name, str(one)) for name, value in data.items() for one in (value if isinstance(value, list) else [value])]
 
 
 def _basic(auth: tuple[str, str] | None) -> dict[str, str]:

@@ -46,6 +46,7 @@ NOW = {
     Kind.CHECK_PROMPT: ist(21, 15),
     Kind.INVITATION: ist(21, 0),
     Kind.FAIL_SAFE: ist(20, 0),
+    Kind.REPLY: ist(21, 20),
 }
 
 
@@ -81,6 +82,7 @@ def facts(kind: Kind, **changes: Any) -> AlertFacts:
         Kind.ALL_CLEAR: {"happened_at": ist(21, 47), "confirmed_with_pin": True},
         Kind.CHECK_PROMPT: {"happened_at": ist(21, 30), "minutes_left": 15},
         Kind.FAIL_SAFE: {"happened_at": ist(21, 30), "reference": "K7QM2X4P"},
+        Kind.REPLY: {"said": "CasualMeet: good. Your timer is ended, nobody is alerted."},
     }
     return AlertFacts(**{**given_, **by_kind.get(kind, {}), **changes})
 
@@ -133,6 +135,7 @@ GOLDEN_ENGLISH = {
         "CasualMeet backup alert: Priya Sharma did not check in by 21:30 IST, 14 Mar, and our service may be down. "
         "Call +919812345678. No answer? Dial 112 and read this. Automatic text, ref K7QM2X4P."
     ),
+    Kind.REPLY: "CasualMeet: good. Your timer is ended, nobody is alerted.",
 }
 
 GOLDEN_HINDI = {
@@ -157,6 +160,7 @@ GOLDEN_HINDI = {
         "CasualMeet बैकअप अलर्ट: प्रिया शर्मा ने 21:30 IST, 14 Mar तक चेक-इन नहीं किया, हमारी सेवा शायद बंद है। "
         "+919812345678 पर कॉल करें। जवाब न मिले तो 112 पर फ़ोन कर यह पढ़ें। स्वचालित SMS, K7QM2X4P।"
     ),
+    Kind.REPLY: GOLDEN_ENGLISH[Kind.REPLY],  # composed when it was queued, in the language of then
 }
 
 

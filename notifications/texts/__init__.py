@@ -4,12 +4,14 @@
 templates. Rules and examples: the messages page of the design.
 """
 
+from notifications.texts.answers import Topic, compose_answer
 from notifications.texts.compose import LINKED, MAX_LINK, compose
 from notifications.texts.dlt import MAX_VARIABLE, dlt_template, dlt_variables
 from notifications.texts.facts import ALERTS, AlertFacts, Kind, format_position
 from notifications.texts.fitting import MAX_SEGMENTS
 from notifications.texts.gsm import is_gsm7, segments
 from notifications.texts.pushed import compose_push
+from notifications.texts.spoken import Ending, compose_call, compose_ending
 
 __all__ = [
     "ALERTS",
@@ -18,8 +20,13 @@ __all__ = [
     "MAX_SEGMENTS",
     "MAX_VARIABLE",
     "AlertFacts",
+    "Ending",
     "Kind",
+    "Topic",
     "compose",
+    "compose_answer",
+    "compose_call",
+    "compose_ending",
     "compose_push",
     "dlt_template",
     "dlt_variables",

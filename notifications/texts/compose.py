@@ -171,6 +171,8 @@ def compose(facts: AlertFacts, *, language: str, link: str, now: datetime, repea
         floor, offers = _check_prompt(scene)
     elif facts.kind is Kind.FAIL_SAFE:
         floor, offers = _fail_safe(scene)
+    elif facts.kind is Kind.REPLY:
+        floor, offers = {"said": facts.said}, []
     else:
         floor, offers = _invitation(scene)
     # The repeat mark is offered like any part, but its floor already says it.

@@ -78,6 +78,7 @@ def _parts(scene: Scene) -> tuple[dict[str, str], list[Offer]]:
         "reference": references[-1],
         "minutes": scene.minutes,
         "link": scene.link,
+        "said": _said(scene),
     }
     offers: list[Offer] = [("name", names), ("position", position), ("met", mets)]
     offers += [("place", places), ("reference", references)]
@@ -95,6 +96,13 @@ def _again(scene: Scene) -> str:
     if invitation:
         return scene.words.dlt.repeated_invitation(scene.repeat + 1)
     return scene.again.lstrip(", ")
+
+
+def _said(scene: Scene) -> str:
+    """The beginning of a reply, without the name that the template has."""
+    again = scene.again_short
+    said = scene.typed(scene.facts.said.removeprefix("CasualMeet: ")) or scene.words.dlt.nobody
+    return cut(said, MAX_VARIABLE - utf16_units(again)) + again
 
 
 def _event(scene: Scene) -> str:

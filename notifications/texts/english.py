@@ -60,6 +60,7 @@ _DLT: Final = DltWording(
             "CasualMeet backup alert, {again}: {name} did not check in by {event} and our service may be down. "
             "Call {phone}, else dial 112. Automatic text, ref {reference}."
         ),
+        Kind.REPLY: "CasualMeet reply: {said}. More in the app or on the alert's page.",
     },
     first="new alert",
     first_invitation="invitation",
@@ -94,6 +95,7 @@ ENGLISH: Final = Wording(
             "CasualMeet backup alert{again}: {name}{event} and our service may be down.{call}{dial} "
             "Automatic text{reference}."
         ),
+        Kind.REPLY: "{said}{again}",
     },
     repeated=_repeated,
     repeated_short=_repeated_short,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-_TEXT = ("person_name", "person_phone", "reference", "meet_with", "place_name", "time_zone")
+_TEXT = ("person_name", "person_phone", "reference", "meet_with", "place_name", "time_zone", "agreed_word", "said")
 _MOMENTS = ("happened_at", "opened_at", "located_at")
 _NUMBERS = ("latitude", "longitude", "accuracy_m")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -25,6 +25,7 @@ class Kind(StrEnum):
     CHECK_PROMPT = "check_prompt"
     INVITATION = "invitation"
     FAIL_SAFE = "fail_safe"
+    REPLY = "reply"
 
 
 ALERTS = frozenset({Kind.MISSED_CHECK_IN, Kind.SOS, Kind.DURESS})
@@ -51,7 +52,8 @@ class AlertFacts:
     raise ValueError. Degrees are WGS 84, `accuracy_m` metres, `late_seconds` how long after it
     was due the alert was made. A position that can't be true (not finite, off the globe, 0,0, half
     missing) counts as none; NUL and lone surrogates, which databases refuse, are removed.
-    `agreed_word` is the authenticity word of the contact who is written to.
+    `agreed_word` is the authenticity word of the contact who is written to. `said` is the whole text of a
+    reply, from `compose_answer`.
     """
 
     kind: Kind
@@ -71,9 +73,10 @@ class AlertFacts:
     minutes_left: int | None = None
     late_seconds: int = 0
     agreed_word: str = ""
+    said: str = ""
 
     def __post_init__(self) -> None:
-        for name in (*_TEXT, "agreed_word"):
+        for name in _TEXT:
             object.__setattr__(self, name, _UNSTORABLE.sub("", getattr(self, name)))
         for name in _MOMENTS:
             object.__setattr__(self, name, _utc(getattr(self, name)))

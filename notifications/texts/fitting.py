@@ -25,6 +25,7 @@ MAX_SEGMENTS: Final[Mapping[Kind, tuple[int, int]]] = {
     Kind.CHECK_PROMPT: (1, 1),
     Kind.INVITATION: (2, 2),
     Kind.FAIL_SAFE: (2, 3),
+    Kind.REPLY: (1, 2),
 }
 """Most SMS parts by kind: in GSM-7, in UCS-2."""
 

@@ -34,6 +34,7 @@ _DLT: Final = DltWording(
             "CasualMeet बैकअप {again}: {name} ने {event} तक चेक-इन नहीं किया, हमारी सेवा शायद बंद है। "
             "कॉल {phone}, नहीं तो 112 मिलाएँ। स्वचालित SMS, {reference}।"
         ),
+        Kind.REPLY: "CasualMeet जवाब: {said}। ऐप या अलर्ट का पेज देखें।",
     },
     first="अलर्ट",
     first_invitation="निमंत्रण",
@@ -64,6 +65,7 @@ HINDI: Final = Wording(
         Kind.FAIL_SAFE: (
             "CasualMeet बैकअप अलर्ट{again}: {name}{event}, हमारी सेवा शायद बंद है।{call}{dial} स्वचालित SMS{reference}।"
         ),
+        Kind.REPLY: "{said}{again}",
     },
     repeated=_repeated,
     repeated_short=_repeated_short,

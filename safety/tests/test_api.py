@@ -40,7 +40,18 @@ TIMER_FIELDS: Final = {
 SOS_FIELDS: Final = {
     *("id", "person", "source", "status", "reference", "triggered_timer", "happened_at", "late_by", "place_name"),
     *("meet_with", "location", "location_accuracy_m", "location_at", "opened_at", "resolved_at"),
-    *("contacts_notified", "sms_sent", "last_dispatch_at", "dead_letters", "helping", "contacts", "timeline"),
+    *(
+        "contacts_notified",
+        "sms_sent",
+        "last_dispatch_at",
+        "dead_letters",
+        "helping",
+        "reached_by",
+        "declined_by",
+        "opened_by",
+        "contacts",
+        "timeline",
+    ),
 }
 NASTY: Final = {
     "markup": "<script>alert(1)</script>",
@@ -526,7 +537,7 @@ class TestContactsOverTheApi:
         response = api.post("contacts", {**INVITE, "language": "hi"})
         assert response.status_code == 201
         body = response.json()
-        assert set(body) == {"id", "name", "phone", "language", "status", "invited_at", "answered_at"}
+        assert set(body) == {"id", "name", "phone", "language", "status", "invited_at", "answered_at", "sms_stopped"}
         assert (body["name"], body["phone"], body["status"]) == ("Meera Nair", "+919812399999", "pending")
         assert UTC_TIME.fullmatch(body["invited_at"])
         assert body in api.get("contacts").json()

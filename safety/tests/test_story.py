@@ -101,6 +101,8 @@ def test_a_timer_left_alone_becomes_an_incident_on_every_screen(installation: In
     expect(text).to_be_visible(timeout=10 * SECOND)
     text.locator("a[href*='/i/']").click()
     expect(contact.get_by_text("Lodi Garden").first).to_be_visible()
+    # Looking is noticed, by the page's script.
+    expect(moderator.get_by_text("opened the alert").first).to_be_visible(timeout=15 * SECOND)
     contact.get_by_role("button", name="I'm helping").click()
     expect(moderator.get_by_text("Meera Nair").first).to_be_visible(timeout=15 * SECOND)
 

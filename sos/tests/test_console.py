@@ -563,6 +563,24 @@ class TestPeople:
         assert "Emergency services" in response.text
 
 
+def test_board_and_incident_page_show_what_each_contact_said():
+    moderator = signed_in(make_user("moderator", is_staff=True, is_superuser=True))
+    names = ["Asha", "Bela", "Chitra", "Devi", "Esha"]
+    incident = make_incident(make_user("person"), names=names)
+    found = {contact.name: contact for contact in incident.alerted_contacts.all()}
+    incidents.record_opened(found["Asha"])
+    incidents.decline(found["Bela"])
+    incidents.acknowledge(found["Chitra"])
+    incidents.report_reached(found["Devi"])
+    board = moderator.get(reverse("admin:board-fragment")).content.decode()
+    assert "<bdi>Asha</bdi> opened the alert, <bdi>Bela</bdi> can&#x27;t help" in board.replace("can't", "can&#x27;t")
+    assert "<bdi>Chitra</bdi>, <bdi>Devi</bdi> (reached them)" in board
+    assert "Esha" not in board
+    page = moderator.get(reverse("admin:sos_sosevent_change", args=[incident.pk])).content.decode()
+    for said in ("opened the alert, ", "can't help, ", "helping, ", "reached them, ", "no answer</span>"):
+        assert said in page
+
+
 def test_durations_in_words():
     assert [in_words(seconds) for seconds in (0, 59, 60, 3599, 3660, 90_000)] == [
         "0 s",

@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 
 from casualmeet import clock
+from notifications.models import Notification
 from safety import panic
 from safety.models import User
 from safety.tests.factories import ContactFactory, PersonFactory, TimerFactory
@@ -91,6 +92,88 @@ def test_p9_looking_acknowledges_nothing(client: Client, contact: AlertedContact
     client.head(f"/i/{contact.token}")
     assert client.put(f"/i/{contact.token}").status_code == 405
     assert not AlertedContact.objects.filter(acknowledged_at__isnull=False).exists()
+
+
+def test_a_contact_may_say_that_they_cant_help_and_change_their_mind(client: Client, contact: AlertedContact) -> None:
+    link = f"/i/{contact.token}"
+    for _ in range(2):
+        assert client.post(link, {"answer": "declined"}).status_code == 302
+    shown = text_of(client.get(link))
+    assert "that you can't help" in shown
+    assert "I'm helping" in shown
+    client.post(link)
+    contact.refresh_from_db()
+    assert (contact.declined_at, bool(contact.acknowledged_at)) == (None, True)
+    kinds = contact.incident.timeline.exclude(kind="opened").order_by("at").values_list("kind", flat=True)
+    assert list(kinds) == ["declined", "acknowledged"]
+
+
+def test_reaching_the_person_is_helping_and_told_to_everybody(client: Client, contact: AlertedContact) -> None:
+    link = f"/i/{contact.token}"
+    for _ in range(2):
+        assert client.post(link, {"answer": "reached"}).status_code == 302
+    contact.refresh_from_db()
+    assert contact.reached_person_at == contact.acknowledged_at
+    assert TimelineEntry.objects.get(kind="reached").text == "Ravi has reached the person."
+    assert Notification.objects.get(kind="reached").title == "Ravi says they reached you"
+    shown = text_of(client.get(link))
+    assert "that you reached Priya Sharma" in shown
+    assert "I reached them" not in shown
+    assert SosEvent.objects.get().active
+
+
+def test_helping_first_and_reaching_later_keeps_both_times(contact: AlertedContact) -> None:
+    incidents.acknowledge(contact)
+    helping_since = AlertedContact.objects.get(pk=contact.pk).acknowledged_at
+    assert incidents.report_reached(contact)
+    assert not incidents.report_reached(contact)
+    contact.refresh_from_db()
+    assert contact.acknowledged_at == helping_since
+    assert contact.reached_person_at
+
+
+def test_an_answer_that_there_is_not_changes_nothing(client: Client, contact: AlertedContact) -> None:
+    assert client.post(f"/i/{contact.token}", {"answer": "gone"}).status_code == 400
+    contact.refresh_from_db()
+    assert (contact.acknowledged_at, contact.declined_at, contact.reached_person_at) == (None, None, None)
+
+
+def test_a_crash_between_the_word_and_its_timeline_entry_is_mended_by_the_same_word(contact: AlertedContact) -> None:
+    """Where there are no transactions: the entry's key follows from when it was said."""
+    said_at = clock.now() - timedelta(seconds=5)
+    AlertedContact.objects.filter(pk=contact.pk).update(declined_at=said_at)
+    for _ in range(2):
+        assert not incidents.decline(contact)
+    assert [entry.at for entry in TimelineEntry.objects.filter(kind="declined")] == [said_at]
+
+
+def test_that_the_page_was_opened_is_recorded_once(client: Client, contact: AlertedContact) -> None:
+    link = f"/i/{contact.token}"
+    page = text_of(client.get(link))
+    assert f'data-opened="{link}/opened"' in page
+    contact.refresh_from_db()
+    assert contact.opened_at is None
+    answer = client.post(f"{link}/opened")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert "no-store" in answer["Cache-Control"]
+    first = AlertedContact.objects.get(pk=contact.pk).opened_at
+    assert first
+    client.post(f"{link}/opened")
+    assert AlertedContact.objects.get(pk=contact.pk).opened_at == first
+    assert not TimelineEntry.objects.exclude(kind="opened").exists()
+
+
+def test_p9_only_a_post_from_the_page_itself_says_that_it_was_opened(contact: AlertedContact) -> None:
+    link = f"/i/{contact.token}/opened"
+    strict = Client(enforce_csrf_checks=True)
+    assert strict.get(link).status_code == strict.head(link).status_code == 405
+    assert strict.post(link).status_code == 403
+    page = text_of(strict.get(f"/i/{contact.token}"))
+    token = page.split('name="csrfmiddlewaretoken" value="')[1].split('"')[0]
+    contact.refresh_from_db()
+    assert contact.opened_at is None
+    assert strict.post(link, headers={"X-CSRFToken": token}).status_code == 204
+    assert strict.post("/i/nobodyknowsthis/opened", headers={"X-CSRFToken": token}).status_code == 404
 
 
 def test_without_a_position_it_says_so(client: Client, person: User) -> None:

@@ -18,7 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from casualmeet import clock
 from casualmeet import settings as settings_module
 from casualmeet.db import has_transactions
-from notifications import outbox, receipts
+from notifications import optouts, outbox
 from notifications.carriers import routing
 from notifications.models import Delivery, DeliveryStatus, Notification, OptOut, PushSubscription
 from safety import expiry, panic
@@ -615,6 +615,24 @@ def test_a_call_that_is_being_made_when_somebody_helps_is_not_tried_again(incide
     assert set(Delivery.objects.filter(wave=2).values_list("status", "cancel_requested")) == {("sending", True)}
 
 
+def test_a_helper_who_cant_after_all_sets_the_rounds_going_again(incident: SosEvent, wall: Clock) -> None:
+    incidents.acknowledge(contact_of(incident))
+    at(wall, incident, 60)
+    assert sent(incident, 2) == {}
+    incidents.decline(contact_of(incident))
+    at(wall, incident, 61)
+    assert sent(incident, 2) == sent(incident, 2, name="Ravi 1") == CALLS
+
+
+def test_while_another_one_helps_no_round_begins(incident: SosEvent, wall: Clock) -> None:
+    incidents.acknowledge(contact_of(incident))
+    incidents.report_reached(contact_of(incident, "Ravi 1"))
+    incidents.decline(contact_of(incident))
+    assert seconds_to_next(incident) is None
+    at(wall, incident, 60)
+    assert sent(incident, 2) == {}
+
+
 def test_a_number_that_sends_stop_between_two_rounds_gets_no_further_text(incident: SosEvent, wall: Clock) -> None:
     at(wall, incident, 180)
     accept()
@@ -629,7 +647,7 @@ def test_a_number_that_sends_stop_between_queueing_and_claim_gets_its_call_only(
     for seconds in (180, 300):
         at(wall, incident, seconds)
         accept(wave=3)
-    receipts.opt_out(contact_of(incident).phone, source="reply", now=wall.now)
+    optouts.stop(contact_of(incident).phone, "reply", wall.now)
     rows = Delivery.objects.filter(wave=4).values_list("recipient_name", "channel", "status")
     assert set(rows) == {
         ("Ravi 0", "sms", "cancelled"),

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from casualmeet import clock
 from casualmeet.db import has_transactions
-from notifications import receipts
+from notifications import optouts
 from notifications.models import Delivery, DeliveryStatus, Notification, PushSubscription
 from safety import panic
 from safety.models import TrustedContact, User
@@ -108,7 +108,7 @@ class LadderMachine(RuleBasedStateMachine):
     def a_number_sends_stop(self, which: int) -> None:
         """No more texts to it."""
         if contact := self.contact(which):
-            receipts.opt_out(contact.phone, source="reply", now=self.wall.now)
+            optouts.stop(contact.phone, "reply", self.wall.now)
             queued = Delivery.objects.filter(address=contact.phone, channel="sms", status__in=PENDING)
             assert not queued.exists()
 
