@@ -38,6 +38,8 @@ def _words(delivery: Delivery, facts: texts.AlertFacts, *, carrier: str, now: da
     language, link, repeat = delivery.language, delivery.link, delivery.repeat
     if delivery.channel == Channel.PUSH:
         return texts.compose_push(facts, language=language, now=now, repeat=repeat), ()
+    if delivery.channel == Channel.VOICE:
+        return texts.compose_call(facts, language, now, repeat), ()
     text = texts.compose(facts, language=language, link=link, now=now, repeat=repeat)
     known = routing.get(carrier)
     if known and known.templated:

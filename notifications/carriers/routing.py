@@ -7,7 +7,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.signals import setting_changed
 
-from notifications.carriers import fcm, webpush
+from notifications.carriers import fcm, twilio_voice, webpush
 from notifications.carriers.base import Carrier
 from notifications.carriers.fast2sms import Fast2SMSCarrier
 from notifications.carriers.simulated import SimulatedCarrier
@@ -119,9 +119,8 @@ def _build() -> Iterator[Carrier]:
         )
     if not twilio and not settings.FAST2SMS_API_KEY and not problems():
         yield SimulatedCarrier()
-    for push in (fcm.configured(), webpush.configured()):
-        if push is not None:
-            yield push
+    beside: tuple[Carrier | None, ...] = (twilio_voice.configured(), fcm.configured(), webpush.configured())
+    yield from (carrier for carrier in beside if carrier is not None)
 
 
 def _on_setting_changed(*, setting: str, **_: Any) -> None:
