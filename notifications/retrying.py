@@ -68,7 +68,8 @@ def open_carriers(delivery: Delivery, route: Sequence[str], *, tries: int | None
 
 
 def _tries(delivery: Delivery) -> int:
-    return TRIES_SOS if delivery.priority == Priority.SOS else TRIES_OTHER
+    # An all-clear ends a fright: it is as stubborn as the alert was.
+    return TRIES_SOS if delivery.priority <= Priority.SAFETY else TRIES_OTHER
 
 
 def _carrier_after_transient(open_carriers: list[str], *, carrier: str, tries: int) -> str:

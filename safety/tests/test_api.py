@@ -40,6 +40,7 @@ TIMER_FIELDS: Final = {
 SOS_FIELDS: Final = {
     *("id", "person", "source", "status", "reference", "triggered_timer", "happened_at", "late_by", "place_name"),
     *("meet_with", "location", "location_accuracy_m", "location_at", "opened_at", "resolved_at"),
+    *("wave", "next_wave_at", "nobody_reached_at"),
     *(
         "contacts_notified",
         "sms_sent",
