@@ -200,6 +200,9 @@ class OptOut(models.Model):
     phone = models.CharField(max_length=16, unique=True, help_text="E.164.")
     stopped_at = models.DateTimeField()
     source = models.CharField(max_length=20, help_text="`reply` when they wrote it, else the carrier that told us.")
+    told_at = models.DateTimeField(
+        null=True, blank=True, db_index=True, help_text="When those who rely on the number were told; empty: not yet."
+    )
 
     def __str__(self) -> str:
         return f"opted out at {self.stopped_at}"

@@ -1,7 +1,7 @@
 """Numbers that stop our texts: whom that concerns is told in the app, since a text can't tell them."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -11,13 +11,14 @@ from safety import timers
 from safety.models import TrustedContact, User
 
 SOURCE: Final = "reply"
-RECENT: Final = timedelta(hours=1)
+LIMIT: Final = 200
 
 
 def stop(phone: str, *, word: str, key: str, now: datetime) -> None:
     """The number sent one of the STOP words. The same `key` again tells nobody twice."""
     optouts.stop(phone, SOURCE, now)
-    tell(phone)
+    for row in OptOut.objects.filter(phone=phone, told_at__isnull=True):
+        _tell(row, now=now)
     people = User.objects.filter(phone=phone, is_active=True)
     _post([_own_notice(person, word=word, key=key, now=now) for person in people])
 
@@ -40,19 +41,30 @@ def start(phone: str, *, key: str, now: datetime) -> None:
     )
 
 
-def tell(phone: str) -> None:
-    """Tell everybody who has this number as a verified contact that it gets no texts; once for each time it stopped."""
-    stopped = OptOut.objects.filter(phone=phone).first()
-    if stopped is not None:
-        _post([_contact_notice(contact, stopped) for contact in _verified(phone)])
+def tell_due(now: datetime) -> int:
+    """Tell everybody who relies on a number that stopped our texts; returns at how many numbers something was told.
+
+    A STOP that a carrier tells us of is written down in a room below, which can't tell people itself. Call it in each
+    cycle of a worker.
+    """
+    rows = list(OptOut.objects.filter(told_at__isnull=True)[:LIMIT])
+    for row in rows:
+        _tell(row, now=now)
+    return len(rows)
 
 
-def tell_recent(now: datetime) -> None:
-    """The same for numbers that a carrier told us of during the last hour: the room below can't tell people itself."""
-    for phone in (
-        OptOut.objects.filter(stopped_at__gt=now - RECENT).exclude(source=SOURCE).values_list("phone", flat=True)
-    ):
-        tell(phone)
+def next_at() -> datetime | None:
+    """When somebody is to be told; None while nobody is."""
+    earliest: datetime | None = (
+        OptOut.objects.filter(told_at__isnull=True).order_by("stopped_at").values_list("stopped_at", flat=True).first()
+    )
+    return earliest
+
+
+def _tell(stopped: OptOut, *, now: datetime) -> None:
+    """Those who have the number as a verified contact, once for each time it stopped."""
+    _post([_contact_notice(contact, stopped) for contact in _verified(stopped.phone)])
+    OptOut.objects.filter(pk=stopped.pk, told_at__isnull=True).update(told_at=now)
 
 
 def _verified(phone: str) -> list[TrustedContact]:

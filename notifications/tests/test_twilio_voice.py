@@ -11,6 +11,7 @@ import pytest
 from notifications.carriers import twilio_voice
 from notifications.carriers.base import Answer, Outcome, OutgoingMessage
 from notifications.carriers.loop import CarrierLoop
+from notifications.carriers.twilio import REPEAT_CALLBACKS
 from testing.carrier import ACCOUNT_SID, AUTH_TOKEN, LocalCarrier, Reply
 
 INDIA = "+919812345678"
@@ -65,7 +66,7 @@ def test_the_request(local: LocalCarrier) -> None:
         "From": SENDER,
         "Timeout": "25",
         "MachineDetection": "Enable",
-        "StatusCallback": f"https://safety.example.org/hooks/twilio/status/{ATTEMPT}",
+        "StatusCallback": f"https://safety.example.org/hooks/twilio/status/{ATTEMPT}{REPEAT_CALLBACKS}",
         "StatusCallbackEvent": "completed",  # the last of four fields with this name
     }
     assert twilio_voice.EVENTS == ["initiated", "ringing", "answered", "completed"]

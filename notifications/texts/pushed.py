@@ -51,7 +51,8 @@ def compose_push(facts: AlertFacts, *, language: str, now: datetime, repeat: int
     """Title and body of a push, with a line break between them.
 
     Languages, `now` and `repeat` as in `compose`. It says no more than the text does: no PIN, and not that a duress
-    PIN was used. Raises ValueError for an invitation or a reply, which are only ever texted, and for a `now` without a zone.
+    PIN was used. Raises ValueError for what is only ever texted (invitations, replies, fail-safe alerts), and for a
+    `now` without a zone.
     """
     scene = scene_of(facts, language=language, now=now, repeat=repeat)
     words = _HINDI if scene.words is HINDI else _ENGLISH

@@ -630,9 +630,17 @@ def test_who_stopped_our_texts_gets_no_reply_but_what_they_ask_is_done(incident:
 def test_what_the_carrier_tells_of_a_stop_reaches_the_person_too(person: User) -> None:
     now = clock.now()
     optouts.stop(RAVI, "twilio", now)
-    stops.tell_recent(now)
-    stops.tell_recent(now)
+    assert stops.next_at() == now
+    assert [stops.tell_due(now), stops.tell_due(now)] == [1, 0]
+    assert stops.next_at() is None
     assert Notification.objects.get().title == "Ravi stopped our texts"
+
+
+def test_a_crash_before_it_was_noted_that_people_were_told_tells_them_once(person: User) -> None:
+    text("STOP", sender=RAVI)
+    OptOut.objects.update(told_at=None)
+    assert stops.tell_due(clock.now()) == 1
+    assert Notification.objects.count() == 1
 
 
 def test_the_contacts_page_and_the_api_show_it(person: User, client: Client, settings: Any) -> None:

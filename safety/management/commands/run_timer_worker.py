@@ -12,13 +12,14 @@ from casualmeet import clock
 from notifications import dispatch
 from ops.chores import Chore, Chores
 from ops.worker import run_cycles, stop_on_signals
-from safety import expiry, failsafe, prompts
+from safety import expiry, failsafe, prompts, stops
 from sos import escalation
 
 # Done after each expiry cycle, a portion of each; an expiry that comes due meanwhile goes first. None calls a carrier.
 CHORES = (
     Chore("escalation", lambda: escalation.advance_due(clock.now()), escalation.next_wave),
     Chore("check prompts", lambda: prompts.send_due(clock.now()), prompts.next_at),
+    Chore("stopped texts", lambda: stops.tell_due(clock.now()), stops.next_at),
 )
 
 
