@@ -43,6 +43,7 @@ class Migration(migrations.Migration):
                 ('phone', models.CharField(help_text='E.164.', max_length=16, unique=True)),
                 ('stopped_at', models.DateTimeField()),
                 ('source', models.CharField(help_text='`reply` when they wrote it, else the carrier that told us.', max_length=20)),
+                ('told_at', models.DateTimeField(blank=True, db_index=True, help_text='When those who rely on the number were told; empty: not yet.', null=True)),
             ],
         ),
         migrations.CreateModel(

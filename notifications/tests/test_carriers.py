@@ -790,7 +790,9 @@ def test_route(
     assert routing.route(INDIA) == india
     assert routing.route(BRITAIN) == britain
     assert routing.real_carrier_configured() is (with_twilio or with_fast2sms)
-    assert set(routing.configured()) == {*india, *britain}
+    calls = ("twilio-voice",) if with_twilio else ()
+    assert set(routing.configured()) == {*india, *britain, *calls}
+    assert routing.route(INDIA, channel="voice") == (calls or tuple(name for name in india if name == "simulated"))
     assert all(routing.get(name) is routing.configured()[name] for name in india)
     assert routing.get("pigeon") is None
     assert routing.problems() == ()
