@@ -35,9 +35,10 @@ class Addressee:
 
 @dataclass(frozen=True, slots=True)
 class DispatchSummary:
-    """What became of an incident's alerts: accepted by a carrier, which is not yet delivered."""
+    """What became of an incident's alerts: accepted by a carrier, which is not yet delivered (P13)."""
 
     contacts_notified: int = 0
+    contacts_delivered: int = 0
     sms_sent: int = 0
     dead_letters: int = 0
     last_dispatch_at: datetime | None = None
@@ -262,4 +263,8 @@ def dispatch_summaries(incident_ids: Sequence[UUID]) -> dict[UUID, DispatchSumma
         summaries[row["incident_id"]] = replace(
             known, contacts_notified=row["contacts"], sms_sent=row["texts"], last_dispatch_at=row["last"]
         )
+    delivered = mine.filter(delivered_at__isnull=False).annotate(contacts=Count("recipient_id", distinct=True))
+    for row in delivered:
+        known = summaries.get(row["incident_id"], DispatchSummary())
+        summaries[row["incident_id"]] = replace(known, contacts_delivered=row["contacts"])
     return {pk: summary for pk, summary in summaries.items() if pk}
