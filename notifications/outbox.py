@@ -264,7 +264,7 @@ def dispatch_summaries(incident_ids: Sequence[UUID]) -> dict[UUID, DispatchSumma
             known, contacts_notified=row["contacts"], sms_sent=row["texts"], last_dispatch_at=row["last"]
         )
     delivered = mine.filter(delivered_at__isnull=False).annotate(contacts=Count("recipient_id", distinct=True))
-    for row in delivered:
-        known = summaries.get(row["incident_id"], DispatchSummary())
-        summaries[row["incident_id"]] = replace(known, contacts_delivered=row["contacts"])
+    for reached in delivered:
+        known = summaries.get(reached["incident_id"], DispatchSummary())
+        summaries[reached["incident_id"]] = replace(known, contacts_delivered=reached["contacts"])
     return {pk: summary for pk, summary in summaries.items() if pk}

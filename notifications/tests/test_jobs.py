@@ -1,7 +1,5 @@
 """Jobs: invitations, notices and digests. Four tries, waits that double from two seconds, and none in another's way."""
 
-from collections.abc import Iterator
-from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -12,46 +10,13 @@ from casualmeet import clock
 from notifications import outbox
 from notifications.carriers import routing
 from notifications.models import Delivery, Priority
+from notifications.tests.sending import Hands, configure
 from notifications.texts import AlertFacts, Kind
 from testing.carrier import FOREVER, LocalCarrier, Reply
 
 pytestmark = pytest.mark.django_db
 
 JOBS = [Priority.NORMAL, Priority.BULK]
-
-
-class Hands:
-    """A clock that goes only when told to."""
-
-    def __init__(self) -> None:
-        self.time = clock.now()
-
-    def now(self) -> datetime:
-        return self.time
-
-    def forward(self, seconds: float) -> None:
-        self.time += timedelta(seconds=seconds)
-
-
-@pytest.fixture
-def at(monkeypatch: pytest.MonkeyPatch) -> Hands:
-    hands = Hands()
-    monkeypatch.setattr(clock, "now", hands.now)
-    return hands
-
-
-@pytest.fixture
-def carrier(settings: Any) -> Iterator[LocalCarrier]:
-    with LocalCarrier() as server:
-        use(server, settings)
-        yield server
-    routing.reset()
-
-
-def use(server: LocalCarrier, settings: Any) -> None:
-    for name, value in server.environment().items():
-        setattr(settings, name, value)
-    routing.reset()
 
 
 def number(i: int) -> str:
@@ -169,7 +134,7 @@ class TestIsolation:
     def test_no_more_than_25_calls_at_once(self, settings: Any) -> None:
         latency = 0.4
         with LocalCarrier(latency=latency) as carrier:
-            use(carrier, settings)
+            configure(settings, carrier)
             queue(*(job(i) for i in range(60)))
             send_due()
             times = [entry.at for entry in carrier.accepted()]
