@@ -367,18 +367,6 @@ class TestP8Priority:
         dispatcher.close()
         assert [entry.to[-1] for entry in carrier.journal()] == ["1", "2", "3"]
 
-    def test_p8_slow_invitations_do_not_hold_every_slot_for_good(self, carrier: LocalCarrier) -> None:
-        carrier.latency = 0.05
-        for _ in range(12):
-            make(kind=Kind.INVITATION, priority=Priority.NORMAL)
-        dispatcher = Dispatcher(concurrency=4)
-        dispatcher.cycle()
-        make("+447700900999")
-        dispatcher.drain()
-        dispatcher.close()
-        position = [entry.to for entry in carrier.journal()].index("+447700900999")
-        assert position <= 5
-
 
 class TestOptOuts:
     def test_who_sent_stop_after_an_alert_was_queued_gets_no_text(self, carrier: LocalCarrier) -> None:
