@@ -30,6 +30,10 @@ ENVIRONMENT = {
     "TWILIO_FROM": "",
     "TWILIO_MESSAGING_SERVICE_SID": "",
     "FAST2SMS_API_KEY": "",
+    # The local carrier sends no receipts, so after a minute all contacts would be called: not what is measured here.
+    "ESCALATION_CALL_SECONDS": "86400",
+    "ESCALATION_CALL_AGAIN_SECONDS": "86401",
+    "ESCALATION_REALERT_SECONDS": "86402",
 }
 
 
