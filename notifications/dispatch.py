@@ -130,7 +130,8 @@ class Dispatcher:
         if results:
             _store(results)
             self._unstored = []
-            health.note([(one.job.attempt.carrier, one.answer) for one in results if one.answer], now=clock.now())
+            given = [(one.job.attempt.carrier, one.answer) for one in results if one.answer]
+            health.note([(name, answer) for name, answer in given if answer is not NOT_SENT], now=clock.now())
         return len(results)
 
 

@@ -1,8 +1,11 @@
 """An answer that was lost: the carrier is asked, and only what it does not know of is sent again (P6, P7)."""
 
+from datetime import timedelta
+
 import pytest
 
-from notifications import retrying
+from casualmeet import clock
+from notifications import claims, health, retrying
 from notifications.claims import LEASE
 from notifications.dispatch import Dispatcher
 from notifications.models import Delivery, DeliveryAttempt
@@ -91,3 +94,18 @@ def test_p7_a_receipt_that_came_meanwhile_is_answer_enough(sim: Simulator, at: H
     assert Delivery.objects.get(pk=row.pk).status == "accepted"
     assert len(sim.requests()) == asked
     assert len(sim.texts(BRITISH)) == 1
+
+
+def test_p7_a_dispatcher_that_wakes_up_late_sends_nothing_and_blames_no_carrier(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [make() for _ in range(6)]
+    with monkeypatch.context() as patch:
+        # As if it had been frozen between the claim and the call until its lease was nearly over.
+        patch.setattr(claims, "LONGEST_CALL", LEASE + timedelta(seconds=1))
+        dispatcher = Dispatcher(concurrency=4)
+        dispatcher.cycle()
+        dispatcher.close()
+    assert sim.requests() == []
+    assert {seen(row).status for row in rows} == {"queued"}
+    assert not health.circuits(clock.now()).open
