@@ -7,6 +7,7 @@ the history.
 import logging
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -15,13 +16,13 @@ from casualmeet.db import retry_transient, update_rows
 from notifications import live, optouts, receipts, retrying, subscriptions
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
-from notifications.claims import Job, mine
+from notifications.claims import LEASE_OVER, Job, mine, put_back
 from notifications.models import AttemptOutcome, Channel, Delivery, DeliveryAttempt, DeliveryStatus
 from notifications.polling import first_poll
 
 logger = logging.getLogger(__name__)
 
-RECORDED = (*("finished_at", "outcome", "http_status", "error_code", "error_class", "detail", "raw", "poll_at"),)
+RECORDED = ("finished_at", "outcome", "http_status", "error_code", "error_class", "detail", "raw", "poll_at")
 
 
 @retry_transient
@@ -89,16 +90,21 @@ def _learn(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:
     subscriptions.note_answers(pushes)
 
 
-def _accept(jobs: list[Job], *, carrier: str, now: datetime) -> None:
-    """Accepted by the carrier, which is not yet delivered (P13)."""
-    changes = {
+def acceptance(carrier: str, *, now: datetime) -> dict[str, Any]:
+    """What changes on a delivery that this carrier took."""
+    known = routing.get(carrier)
+    return {
         "status": DeliveryStatus.ACCEPTED,
         "carrier": carrier,
-        "simulated": bool((known := routing.get(carrier)) and known.simulated),
+        "simulated": known is not None and known.simulated,
         "finished_at": now,
-        "lease_token": None,
-        "lease_until": None,
+        **LEASE_OVER,
     }
+
+
+def _accept(jobs: list[Job], *, carrier: str, now: datetime) -> None:
+    """Accepted by the carrier, which is not yet delivered (P13)."""
+    changes = acceptance(carrier, now=now)
     ids = [job.delivery.pk for job in jobs]
     tokens = {job.delivery.lease_token for job in jobs}
     updated = Delivery.objects.filter(pk__in=ids, lease_token__in=tokens).update(**changes)
@@ -110,21 +116,13 @@ def _accept(jobs: list[Job], *, carrier: str, now: datetime) -> None:
 def _retry_or_end(job: Job, answer: Answer, *, now: datetime) -> None:
     plan = retrying.plan(job.delivery, carrier=job.attempt.carrier, answer=answer, now=now)
     held = mine(job.delivery)
-    lease = {"lease_token": None, "lease_until": None}
-    if held.filter(cancel_requested=True).update(status=DeliveryStatus.CANCELLED, finished_at=now, **lease):
+    if held.filter(cancel_requested=True).update(status=DeliveryStatus.CANCELLED, finished_at=now, **LEASE_OVER):
         return
     if plan is None:
-        updated = held.filter(cancel_requested=False).update(status=DeliveryStatus.DEAD, finished_at=now, **lease)
+        updated = held.filter(cancel_requested=False).update(status=DeliveryStatus.DEAD, finished_at=now, **LEASE_OVER)
         logger.error("Delivery %s is a dead letter: %s %s", job.delivery.pk, answer.error_class, answer.error_code)
     else:
-        updated = held.filter(cancel_requested=False).update(
-            status=DeliveryStatus.QUEUED,
-            carrier=plan.carrier,
-            next_attempt_at=plan.at,
-            repeat=plan.repeat,
-            attempt_count=job.attempt.number,
-            **lease,
-        )
+        updated = put_back(held, plan, number=job.attempt.number)
     if not updated:
         # Cancelled between the two updates, or the lease was lost; the first look decides again.
-        held.filter(cancel_requested=True).update(status=DeliveryStatus.CANCELLED, finished_at=now, **lease)
+        held.filter(cancel_requested=True).update(status=DeliveryStatus.CANCELLED, finished_at=now, **LEASE_OVER)

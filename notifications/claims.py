@@ -19,6 +19,7 @@ from notifications.carriers.base import ErrorClass, OutgoingMessage, PushTarget
 from notifications.health import Circuits
 from notifications.models import AttemptOutcome, Channel, Delivery, DeliveryAttempt, DeliveryStatus, Priority
 from notifications.outbox import WENT_OUT
+from notifications.retrying import Plan
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ LEASE = timedelta(seconds=45)
 LONGEST_ASKING = timedelta(seconds=5)
 LONGEST_CALL = LONGEST_ASKING + timedelta(seconds=26)
 FOLLOW_DELAY = timedelta(seconds=1)
+LEASE_OVER = {"lease_token": None, "lease_until": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,18 @@ def claim_jobs(limit: int, *, urgent: bool, now: datetime) -> list[Job]:
 def mine(delivery: Delivery) -> models.QuerySet[Delivery]:
     """The delivery, as long as its lease is still the one it was taken under."""
     return Delivery.objects.filter(pk=delivery.pk, status=DeliveryStatus.SENDING, lease_token=delivery.lease_token)
+
+
+def put_back(held: models.QuerySet[Delivery], plan: Plan, *, number: int) -> int:
+    """Queue a held delivery for the try after attempt `number`, unless it was cancelled meanwhile."""
+    return held.filter(cancel_requested=False).update(
+        status=DeliveryStatus.QUEUED,
+        carrier=plan.carrier,
+        next_attempt_at=plan.at,
+        repeat=plan.repeat,
+        attempt_count=number,
+        **LEASE_OVER,
+    )
 
 
 def _ready(deliveries: list[Delivery], *, now: datetime) -> list[Delivery]:
@@ -182,4 +196,4 @@ def _bury(delivery: Delivery, *, error_class: ErrorClass, detail: str, now: date
 
 
 def _end(delivery: Delivery, status: DeliveryStatus, *, now: datetime) -> None:
-    mine(delivery).update(status=status, finished_at=now, lease_token=None, lease_until=None)
+    mine(delivery).update(status=status, finished_at=now, **LEASE_OVER)

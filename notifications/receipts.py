@@ -16,11 +16,10 @@ from django.db.models import Case, F, Q, Value, When
 
 from casualmeet.db import retry_transient
 from notifications import live, optouts, wake
-from notifications.carriers import routing
 from notifications.carriers.base import ErrorClass, storable
 from notifications.carriers.errors import twilio_error
-from notifications.models import FAILED_RECEIPTS, Channel, Delivery, DeliveryAttempt, DeliveryStatus
-from notifications.retrying import open_carriers
+from notifications.models import FAILED_RECEIPTS, Delivery, DeliveryAttempt, DeliveryStatus
+from notifications.retrying import open_carriers, route_of
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +132,7 @@ def fail_after_acceptance(delivery: Delivery, attempt: DeliveryAttempt, error_cl
     newest = DeliveryAttempt.objects.filter(delivery=delivery).order_by("-started_at", "-number")
     if newest.values_list("pk", flat=True).first() != attempt.pk:
         return False
-    route = [name for name in _route(delivery, attempt) if name != attempt.carrier]
+    route = [name for name in route_of(delivery, tried=attempt.carrier) if name != attempt.carrier]
     carriers = open_carriers(delivery, route, tries=attempt.number)
     current = Delivery.objects.filter(
         pk=delivery.pk,
@@ -158,12 +157,6 @@ def fail_after_acceptance(delivery: Delivery, attempt: DeliveryAttempt, error_cl
         return False
     current.filter(cancel_requested=True).update(status=DeliveryStatus.CANCELLED)
     return False
-
-
-def _route(delivery: Delivery, attempt: DeliveryAttempt) -> tuple[str, ...]:
-    """A push goes by the service that its subscription is of."""
-    address = attempt.carrier if delivery.channel == Channel.PUSH else delivery.address
-    return routing.route(address, channel=delivery.channel)
 
 
 def _error_class(attempt: DeliveryAttempt) -> ErrorClass:

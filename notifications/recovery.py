@@ -6,9 +6,9 @@ from django.db import models, transaction
 
 from casualmeet.db import retry_transient
 from notifications import receipts, retrying
-from notifications.carriers import routing
+from notifications.answers import acceptance
 from notifications.carriers.base import Answer, Outcome
-from notifications.claims import mine
+from notifications.claims import LEASE_OVER, mine, put_back
 from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus
 
 RECOVERY_BATCH = 200
@@ -34,17 +34,9 @@ def _recover(delivery: Delivery, *, now: datetime) -> int:
     plan = retrying.plan(delivery, carrier=unknown.carrier, answer=answer, now=now)
     if plan is None or delivery.cancel_requested:
         end = DeliveryStatus.CANCELLED if delivery.cancel_requested else DeliveryStatus.DEAD
-        taken = held.update(status=end, finished_at=now, lease_token=None, lease_until=None)
+        taken = held.update(status=end, finished_at=now, **LEASE_OVER)
     else:
-        taken = held.filter(cancel_requested=False).update(
-            status=DeliveryStatus.QUEUED,
-            carrier=plan.carrier,
-            next_attempt_at=plan.at,
-            repeat=plan.repeat,
-            attempt_count=unknown.number,
-            lease_token=None,
-            lease_until=None,
-        )
+        taken = put_back(held, plan, number=unknown.number)
     if taken:
         open_attempts.update(outcome=AttemptOutcome.UNKNOWN, finished_at=now, detail=answer.detail)
         receipts.settle([unknown.pk], now=now)
@@ -53,16 +45,12 @@ def _recover(delivery: Delivery, *, now: datetime) -> int:
 
 def _recover_without_open_attempt(delivery: Delivery, held: models.QuerySet[Delivery], *, now: datetime) -> int:
     """Where there are no transactions the crash may have come before the attempt was written, or after its answer."""
-    lease = {"lease_token": None, "lease_until": None}
     taken_in = delivery.attempts.filter(outcome=AttemptOutcome.ACCEPTED)
     accepted = taken_in.exclude(receipt__in=receipts.FAILED).first()
     if accepted is not None:
-        simulated = bool((known := routing.get(accepted.carrier)) and known.simulated)
-        taken = held.update(
-            status=DeliveryStatus.ACCEPTED, carrier=accepted.carrier, simulated=simulated, finished_at=now, **lease
-        )
+        taken = held.update(**acceptance(accepted.carrier, now=now))
         receipts.settle([accepted.pk], now=now)
         return taken
     if delivery.cancel_requested:
-        return held.update(status=DeliveryStatus.CANCELLED, finished_at=now, **lease)
-    return held.filter(cancel_requested=False).update(status=DeliveryStatus.QUEUED, **lease)
+        return held.update(status=DeliveryStatus.CANCELLED, finished_at=now, **LEASE_OVER)
+    return held.filter(cancel_requested=False).update(status=DeliveryStatus.QUEUED, **LEASE_OVER)

@@ -37,8 +37,7 @@ def plan(delivery: Delivery, *, carrier: str, answer: Answer, now: datetime) -> 
     The answer's own attempt must be stored already: carriers that refused are read from the attempts.
     """
     tries = delivery.attempt_count + 1
-    address = carrier if delivery.channel == Channel.PUSH else delivery.address
-    left = open_carriers(delivery, routing.route(address, channel=delivery.channel), tries=tries)
+    left = open_carriers(delivery, route_of(delivery, tried=carrier), tries=tries)
     others = [name for name in left if name != carrier]
     if answer.outcome is Outcome.PERMANENT:
         return Plan(others[0], now, delivery.repeat) if others else None
@@ -54,6 +53,12 @@ def plan(delivery: Delivery, *, carrier: str, answer: Answer, now: datetime) -> 
         now + _backoff(delivery, tries=tries, retry_after=answer.retry_after),
         delivery.repeat,
     )
+
+
+def route_of(delivery: Delivery, *, tried: str) -> tuple[str, ...]:
+    """The carriers for a delivery that `tried` was tried for: a push goes by its subscription's own service."""
+    address = tried if delivery.channel == Channel.PUSH else delivery.address
+    return routing.route(address, channel=delivery.channel)
 
 
 def open_carriers(delivery: Delivery, route: Sequence[str], *, tries: int | None = None) -> list[str]:

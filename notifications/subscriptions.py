@@ -28,8 +28,8 @@ REFUSALS_IN_A_ROW: Final = 5
 INSERT_TRIES: Final = 3  # it may be there when inserted, and gone when updated
 
 Kind = PushSubscription.Kind
-# Firebase does not say what a token looks like; all that were seen fit, and nothing else may go into a request.
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# Firebase does not say what a token looks like; all that were seen fit, and nothing else may go into a request.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_:.~%=-]{20,1000}")
 
 

@@ -22,7 +22,7 @@ from django.db import transaction
 
 from casualmeet import clock
 from casualmeet.db import is_transient, retry_transient
-from notifications import inbox, live, outbox, wake
+from notifications import inbox, live, outbox, subscriptions, wake
 from notifications.models import Channel, Delivery, Notification, Priority, PushSubscription
 from notifications.texts import AlertFacts, Kind
 from safety.models import MeetingTimer, MeetingTimerQuerySet, User
@@ -84,9 +84,10 @@ def take_back(timer: MeetingTimer, *, now: datetime) -> None:
     """Cancel the prompts of the deadline that this timer had when it was read; call it once the person has acted."""
     keys = [_key(timer, minutes) for minutes in settings.CHECK_PROMPT_MINUTES if _at(timer, minutes) <= now]
     if keys:
-        subscriptions = PushSubscription.objects.filter(owner_id=timer.person_id).values_list("pk", flat=True)
+        # Also those that were disabled since: their pushes are cancelled as well.
+        browsers = PushSubscription.objects.filter(owner_id=timer.person_id).values_list("pk", flat=True)
         texts = [outbox.text_id(key, timer.person_id) for key in keys]
-        pushes = [outbox.push_id(key, subscription) for subscription in subscriptions for key in keys]
+        pushes = [outbox.push_id(key, subscription) for subscription in browsers for key in keys]
         outbox.cancel_messages([*texts, *pushes], now=now)
         inbox.withdraw(keys)
 
@@ -149,14 +150,11 @@ def _take_back_lost(timers: Sequence[MeetingTimer], *, now: datetime) -> None:
 
 
 def _prompts(timers: Sequence[MeetingTimer], *, now: datetime) -> list[Prompt]:
-    owners = [timer.person_id for timer in timers]
-    subscriptions: dict[UUID, list[PushSubscription]] = {}
-    for row in PushSubscription.objects.filter(owner_id__in=owners, disabled_at__isnull=True):
-        subscriptions.setdefault(row.owner_id, []).append(row)
-    return [_prompt(timer, subscriptions.get(timer.person_id, []), now=now) for timer in timers]
+    subscribed = subscriptions.of(timer.person_id for timer in timers)
+    return [_prompt(timer, subscribed.get(timer.person_id, ()), now=now) for timer in timers]
 
 
-def _prompt(timer: MeetingTimer, subscriptions: Sequence[PushSubscription], *, now: datetime) -> Prompt:
+def _prompt(timer: MeetingTimer, subscribed: Sequence[PushSubscription], *, now: datetime) -> Prompt:
     """The latest prompt of this timer whose time has come. Its texts tell the minutes left when they are sent."""
     person: User = timer.person
     minutes = min(
@@ -183,7 +181,7 @@ def _prompt(timer: MeetingTimer, subscriptions: Sequence[PushSubscription], *, n
     }
     deliveries = [
         outbox.message_to(to, channel=Channel.PUSH, address=str(subscription.pk), **shared)
-        for subscription in subscriptions
+        for subscription in subscribed
     ]
     if person.phone and minutes in settings.CHECK_PROMPT_SMS_MINUTES:
         deliveries.append(outbox.text_to(to, **shared))

@@ -46,10 +46,9 @@ def alerted_contact(incident: SosEvent, recipient: Recipient) -> AlertedContact:
 
 def alerts(incident: SosEvent, *, person: Person, contacts: Sequence[AlertedContact], now: datetime) -> list[Delivery]:
     """One alert to each contact."""
-    kind = KIND_BY_SOURCE[incident.source]
+    facts = alert_facts(incident, person=person)
     return [
-        _text(incident, contact, kind=kind, key="alert", facts=facts, now=now)
-        for facts in [facts_of(incident, person=person, kind=kind).to_json()]
+        alert_by(incident, contact, channel=Channel.SMS, address=contact.phone, facts=facts, now=now)
         for contact in contacts
     ]
 
@@ -58,7 +57,17 @@ def updates(incident: SosEvent, *, key: UUID, contacts: Sequence[AlertedContact]
     """One update to each contact, about the trigger `key` that joined the incident."""
     facts = replace(facts_of(incident, person=person_of(incident.person), kind=Kind.UPDATE), happened_at=now).to_json()
     return [
-        _text(incident, contact, kind=Kind.UPDATE, key=f"update:{key}", facts=facts, now=now) for contact in contacts
+        outbox.text_to(
+            _addressee(contact),
+            key=f"update:{key}:{incident.pk}",
+            kind=Kind.UPDATE,
+            facts=facts,
+            now=now,
+            priority=Priority.SOS,
+            incident_id=incident.pk,
+            person_id=incident.person_id,
+        )
+        for contact in contacts
     ]
 
 
@@ -143,21 +152,6 @@ def facts_of(incident: SosEvent, *, person: Person, kind: Kind) -> AlertFacts:
         place_name=incident.place_name,
         time_zone=person.time_zone,
         late_seconds=incident.late_by,
-    )
-
-
-def _text(
-    incident: SosEvent, contact: AlertedContact, *, kind: Kind, key: str, facts: dict[str, Any], now: datetime
-) -> Delivery:
-    return outbox.text_to(
-        _addressee(contact),
-        key=f"{key}:{incident.pk}",
-        kind=kind,
-        facts=facts,
-        now=now,
-        priority=Priority.SOS,
-        incident_id=incident.pk,
-        person_id=incident.person_id,
     )
 
 

@@ -16,11 +16,11 @@ from uuid import UUID
 from django.db import transaction
 
 from casualmeet.db import constants, has_transactions, insert_missing, is_transient, retry_transient
-from notifications import inbox, live, outbox, wake
-from notifications.models import Channel, Delivery, DeliveryStatus, Priority
+from notifications import inbox, live, outbox, subscriptions, wake
+from notifications.models import Channel, Delivery, DeliveryStatus, Priority, PushSubscription
 from sos import alerts, timeline
 from sos.models import AlertedContact, SosEvent, TimelineEntry, TimelineKind
-from sos.reach import Addresses, Standing, addresses_of, standings, subscriptions_of
+from sos.reach import Addresses, Standing, addresses_of, standings
 from sos.rounds import Move, first_look_at, next_move
 from sos.triggers import Person, Recipient
 
@@ -58,11 +58,12 @@ def pushes(openings: Sequence[Opening], *, now: datetime) -> list[Delivery]:
 
     An extra that never costs a text: what fails here is logged and left out.
     """
-    subscriptions = subscriptions_of(recipient.contact_id for opening in openings for recipient in opening.recipients)
+    contacts = {recipient.contact_id for opening in openings for recipient in opening.recipients}
+    subscribed = subscriptions.of(contacts)
     found: list[Delivery] = []
-    for opening in openings if subscriptions else ():
+    for opening in openings if subscribed else ():
         try:
-            found += _pushes(opening, subscriptions, now=now)
+            found += _pushes(opening, subscribed, now=now)
         except Exception:
             logger.exception("The pushes of incident %s can't be made", opening.incident.pk)
     return found
@@ -302,15 +303,13 @@ def _announce(incidents: Iterable[SosEvent]) -> None:
     live.publish(live.MODERATION, *{live.person_group(incident.person_id) for incident in incidents})
 
 
-def _pushes(opening: Opening, subscriptions: dict[UUID, list[UUID]], *, now: datetime) -> list[Delivery]:
-    subscribed = [recipient for recipient in opening.recipients if recipient.contact_id in subscriptions]
-    if not subscribed:
+def _pushes(opening: Opening, subscribed: dict[UUID, tuple[PushSubscription, ...]], *, now: datetime) -> list[Delivery]:
+    recipients = [recipient for recipient in opening.recipients if recipient.contact_id in subscribed]
+    if not recipients:
         return []
     facts = alerts.alert_facts(opening.incident, person=opening.person)
     return [
-        alerts.alert_by(
-            opening.incident, contact, channel=Channel.PUSH, address=str(subscription), facts=facts, now=now
-        )
-        for contact in (alerts.alerted_contact(opening.incident, recipient) for recipient in subscribed)
-        for subscription in subscriptions[contact.contact_id]
+        alerts.alert_by(opening.incident, contact, channel=Channel.PUSH, address=str(row.pk), facts=facts, now=now)
+        for contact in (alerts.alerted_contact(opening.incident, recipient) for recipient in recipients)
+        for row in subscribed[contact.contact_id]
     ]

@@ -19,10 +19,8 @@ from casualmeet import clock
 from casualmeet.db import has_transactions, insert_missing, insert_one, retry_transient
 from notifications import inbox, live, outbox, wake
 from notifications.models import Delivery, Notification
-from sos import alerts, escalation, rounds
+from sos import alerts, escalation, rounds, timeline
 from sos.models import AlertedContact, SosEvent, SosStatus, Source, TimelineEntry, TimelineKind
-from sos.timeline import entry as _entry
-from sos.timeline import note as _note
 from sos.triggers import Fix, Person, Recipient, Trigger, incident_id_for, joined_id_for
 from sos.wording import LATE_SECONDS, in_words
 
@@ -148,7 +146,9 @@ def complete_resolving(incident: SosEvent, *, now: datetime) -> None:
     outbox.cancel([incident.pk], kinds=alerts.ALARMS, now=now)
     outbox.queue(alerts.all_clears(incident, now=now))
     how = "with their PIN" if incident.resolution == "pin" else "in the app"
-    _note(incident.pk, TimelineKind.RESOLVED, f"The person confirmed {how} that they are safe.", key="resolved", at=now)
+    timeline.note(
+        incident.pk, TimelineKind.RESOLVED, f"The person confirmed {how} that they are safe.", key="resolved", at=now
+    )
     SosEvent.objects.filter(pk=incident.pk, all_clear_at__isnull=True).update(all_clear_at=now)
 
 
@@ -210,7 +210,7 @@ def _hear(
         if at is not None:
             then(incident.pk, now=clock.now())
             key = f"{kind}:{contact.pk}:{at.isoformat()}"
-            _note(incident.pk, kind, what, key=key, at=at)
+            timeline.note(incident.pk, kind, what, key=key, at=at)
             if title:
                 inbox.post([_word(incident, kind, title, key=key, at=at)])
     if updated:
@@ -433,7 +433,7 @@ def _opened_entry(opening: Opening, *, now: datetime) -> TimelineEntry:
     contacts = "no contacts" if count == 0 else "1 contact" if count == 1 else f"{count} contacts"
     late = f" The alarm is {in_words(incident.late_by)} late." if incident.late_by >= LATE_SECONDS else ""
     what = capfirst(incident.get_source_display())
-    return _entry(incident.pk, TimelineKind.OPENED, f"{what}. Alerting {contacts}.{late}", key="opened", at=now)
+    return timeline.entry(incident.pk, TimelineKind.OPENED, f"{what}. Alerting {contacts}.{late}", key="opened", at=now)
 
 
 def _opened_notice(opening: Opening, *, now: datetime) -> Notification:

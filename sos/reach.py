@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from notifications import optouts, subscriptions
 from notifications.carriers import routing
-from notifications.models import Channel, Delivery, DeliveryStatus, OptOut, PushSubscription
+from notifications.models import Channel, Delivery, DeliveryStatus
 from sos.alerts import ALARMS
 from sos.models import AlertedContact
 
@@ -100,19 +101,10 @@ def addresses_of(known: dict[UUID, list[Standing]]) -> Addresses:
     """The contacts' push subscriptions, and those of their numbers that sent STOP; in two queries."""
     contacts = [standing.contact for found in known.values() for standing in found]
     phones = {contact.phone for contact in contacts}
-    stopped = OptOut.objects.filter(phone__in=phones).values_list("phone", flat=True) if phones else ()
-    return Addresses(subscriptions_of(contact.contact_id for contact in contacts), frozenset(stopped))
-
-
-def subscriptions_of(contact_ids: Iterable[UUID]) -> dict[UUID, list[UUID]]:
-    """The push subscriptions of each contact who has some."""
-    owners = set(contact_ids)
-    found: dict[UUID, list[UUID]] = defaultdict(list)
-    if owners:
-        rows = PushSubscription.objects.filter(owner_id__in=owners, disabled_at__isnull=True).order_by("created_at")
-        for owner_id, pk in rows.values_list("owner_id", "pk"):
-            found[owner_id].append(pk)
-    return found
+    pushes = subscriptions.of({contact.contact_id for contact in contacts})
+    return Addresses(
+        {owner_id: [row.pk for row in rows] for owner_id, rows in pushes.items()}, frozenset(optouts.stopped(phones))
+    )
 
 
 def can_call(phone: str) -> bool:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -17,6 +16,7 @@ from urllib.parse import urlencode
 from notifications.carriers.base import storable
 from notifications.carriers.transport import Reply, Transport, TransportError, path_of
 from notifications.carriers.twilio import BASE_URL
+from notifications.carriers.twilio_status import moment
 
 SHORTEST_LEAD: Final = timedelta(seconds=300)
 """What is nearer than this can't be scheduled."""
@@ -169,12 +169,8 @@ def _objects(values: list[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _created(message: dict[str, Any]) -> datetime:
-    """When it was created (RFC 2822); without a time that can be read it counts as new."""
-    try:
-        created = parsedate_to_datetime(str(message.get("date_created")))
-    except (ValueError, OverflowError):
-        return datetime.max.replace(tzinfo=UTC)
-    return created if created.tzinfo else created.replace(tzinfo=UTC)
+    """When it was created; without a time that can be read it counts as new."""
+    return moment(message.get("date_created")) or datetime.max.replace(tzinfo=UTC)
 
 
 def _code(reply: Reply) -> str:

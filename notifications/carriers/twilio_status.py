@@ -69,7 +69,7 @@ def call_status(status: str, answered_by: object) -> str:
 
 
 def _is_ours(message: dict[str, Any], *, to: str, earliest: datetime, reference: str) -> bool:
-    sid, body, created = message.get("sid"), message.get("body"), _time(message.get("date_created"))
+    sid, body, created = message.get("sid"), message.get("body"), moment(message.get("date_created"))
     return (
         isinstance(sid, str)
         and _SID.fullmatch(sid) is not None
@@ -97,8 +97,8 @@ async def _get(transport: Transport, auth: tuple[str, str], resource: str) -> di
     return fields
 
 
-def _time(value: object) -> datetime | None:
-    """RFC 2822, as Twilio writes times; also ISO 8601."""
+def moment(value: object) -> datetime | None:
+    """A time as Twilio writes it, RFC 2822, or in ISO 8601; None where it is neither."""
     if not isinstance(value, str):
         return None
     for read in (parsedate_to_datetime, datetime.fromisoformat):

@@ -20,7 +20,7 @@ from casualmeet import settings as settings_module
 from casualmeet.db import has_transactions
 from notifications import optouts, outbox
 from notifications.carriers import routing
-from notifications.models import Delivery, DeliveryStatus, Notification, OptOut, PushSubscription
+from notifications.models import Channel, Delivery, DeliveryStatus, Notification, OptOut, PushSubscription
 from safety import expiry, panic
 from safety.models import TrustedContact, User
 from safety.tests.people import Clock, people, timers_for
@@ -269,8 +269,12 @@ def test_pushes_go_with_the_texts_and_never_instead_of_them(asha: User, wall: Cl
 def test_p14_what_is_wrong_with_pushes_costs_no_text(asha: User, monkeypatch: pytest.MonkeyPatch) -> None:
     subscribe(TrustedContact.objects.filter(person=asha)[0].pk)
 
-    def broken(*_: object, **__: object) -> None:
-        raise ValueError("broken")
+    intact = alerts.alert_by
+
+    def broken(*args: Any, channel: Channel, **more: Any) -> Delivery:
+        if channel == Channel.PUSH:
+            raise ValueError("broken")
+        return intact(*args, channel=channel, **more)
 
     monkeypatch.setattr(alerts, "alert_by", broken)
     incident = panic.press(asha)[0]

@@ -29,7 +29,7 @@ class Command(BaseCommand):
         """Run."""
         stop = stop_on_signals()
         if not settings.DEBUG:
-            # A process that ends would take the others of the Procfile with it.
+            # A process that ends would take the others of Procfile.dev with it.
             self.stdout.write("Simulated carriers are for DEBUG=on: there are none.")
             stop.wait()
             return
