@@ -4,13 +4,12 @@ from django.contrib import admin
 from django.urls import include, path
 
 from casualmeet.api import api
-from ops.views import healthz
 
 handler404 = "casualmeet.errors.not_found"
 handler500 = "casualmeet.errors.server_error"
 
 urlpatterns = [
-    path("healthz", healthz, name="healthz"),
+    path("", include("ops.urls")),
     path("api/", api.urls),
     path("admin/", admin.site.urls),
     path("", include("notifications.urls")),
