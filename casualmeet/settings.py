@@ -8,6 +8,7 @@ import environ
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
+from casualmeet import sentry
 from casualmeet.databases import database_settings, is_mongodb, process_role
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -271,6 +272,15 @@ FAIL_SAFE = env.bool("FAIL_SAFE", default=False)
 FAIL_SAFE_MARGIN_SECONDS = env.int("FAIL_SAFE_MARGIN_SECONDS", default=600)
 
 DEMO_PASSWORD = env.str("DEMO_PASSWORD", default="")
+
+# Reports to the operators
+
+SENTRY_DSN = env.str("SENTRY_DSN", default="")
+SENTRY_ENVIRONMENT = env.str("SENTRY_ENVIRONMENT", default="development" if DEBUG else "production")
+if SENTRY_DSN:
+    sentry.start(SENTRY_DSN, environment=SENTRY_ENVIRONMENT)
+PAGERDUTY_ROUTING_KEY = env.str("PAGERDUTY_ROUTING_KEY", default="")
+PAGERDUTY_EVENTS_URL = env.str("PAGERDUTY_EVENTS_URL", default="https://events.pagerduty.com/v2/enqueue")
 
 LOGGING = {
     "version": 1,

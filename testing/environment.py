@@ -31,6 +31,8 @@ FIXED = {
     "ESCALATION_CALL_AGAIN_SECONDS": "180",
     "ESCALATION_REALERT_SECONDS": "300,600",
     "FAIL_SAFE": "off",
+    "SENTRY_DSN": "",
+    "PAGERDUTY_ROUTING_KEY": "",
 }
 
 os.environ.update(FIXED)
