@@ -273,6 +273,12 @@ FAIL_SAFE_MARGIN_SECONDS = env.int("FAIL_SAFE_MARGIN_SECONDS", default=600)
 
 DEMO_PASSWORD = env.str("DEMO_PASSWORD", default="")
 
+# Scheduled jobs
+
+JOB_LEASE_SECONDS = env.float("JOB_LEASE_SECONDS", default=30.0)
+if JOB_LEASE_SECONDS < 1:
+    raise ImproperlyConfigured("JOB_LEASE_SECONDS must be 1 or more.")
+
 # Reports to the operators
 
 SENTRY_DSN = env.str("SENTRY_DSN", default="")

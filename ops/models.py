@@ -8,12 +8,15 @@ from django.db import models
 
 
 class Lease(models.Model):
-    """Who may do something that only one process at a time should, where there is no Redis to ask."""
+    """Who may do something that only one process at a time should."""
 
     name = models.CharField(primary_key=True, max_length=80)
     holder = models.UUIDField(null=True, blank=True)
     fence = models.PositiveBigIntegerField(default=0, help_text="Rises with each new holder; the highest one counts.")
     until = models.DateTimeField()
+    slot = models.DateTimeField(
+        null=True, blank=True, help_text="Of a scheduled job: the latest of its slots that has a run."
+    )
 
     def __str__(self) -> str:
         return self.name
@@ -47,7 +50,11 @@ class JobRun(models.Model):
     class Meta:
         ordering = ["-slot"]
         constraints = [models.UniqueConstraint(fields=["job", "slot"], name="job_once_per_slot")]
-        indexes = [models.Index(fields=["finished_at"], name="job_run_finished")]
+        indexes = [
+            models.Index(fields=["finished_at"], name="job_run_finished"),
+            models.Index(fields=["lease_until"], name="job_run_lease"),
+            models.Index(fields=["next_try_at"], name="job_run_next_try"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.job} of {self.slot}"
