@@ -31,6 +31,9 @@ FIXED = {
     "ESCALATION_CALL_AGAIN_SECONDS": "180",
     "ESCALATION_REALERT_SECONDS": "300,600",
     "FAIL_SAFE": "off",
+    "SECRET_KEY_FALLBACKS": "",
+    "METRICS_TOKEN": "",
+    "DEADMAN_URL": "",
 }
 
 os.environ.update(FIXED)
