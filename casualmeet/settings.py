@@ -276,6 +276,8 @@ FAIL_SAFE_MARGIN_SECONDS = env.int("FAIL_SAFE_MARGIN_SECONDS", default=600)
 
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
 DEADMAN_URL = env.str("DEADMAN_URL", default="")
+# Touched by a worker at each turn of its loop.
+ALIVE_FILE = env.str("ALIVE_FILE", default="")
 
 DEMO_PASSWORD = env.str("DEMO_PASSWORD", default="")
 

@@ -34,6 +34,7 @@ FIXED = {
     "SECRET_KEY_FALLBACKS": "",
     "METRICS_TOKEN": "",
     "DEADMAN_URL": "",
+    "ALIVE_FILE": "",
 }
 
 os.environ.update(FIXED)
