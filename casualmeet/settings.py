@@ -23,6 +23,8 @@ DEBUG = env.bool("DEBUG", default=False)
 SECRET_KEY = env.str("SECRET_KEY", default="")
 if not SECRET_KEY:
     raise ImproperlyConfigured("SECRET_KEY is not set: put it in the environment, or let `make run` write a .env.")
+# Keys that still count while the one above is new: sessions and links signed with them stay good.
+SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
 
 PORT = env.int("PORT", default=8000)
 PUBLIC_BASE_URL = env.str("PUBLIC_BASE_URL", default=f"http://localhost:{PORT}").rstrip("/")
@@ -270,6 +272,13 @@ if CARRIER_SIMULATOR_URL:
 
 FAIL_SAFE = env.bool("FAIL_SAFE", default=False)
 FAIL_SAFE_MARGIN_SECONDS = env.int("FAIL_SAFE_MARGIN_SECONDS", default=600)
+
+# Watched from outside
+
+METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
+DEADMAN_URL = env.str("DEADMAN_URL", default="")
+# Touched by a worker at each turn of its loop.
+ALIVE_FILE = env.str("ALIVE_FILE", default="")
 
 DEMO_PASSWORD = env.str("DEMO_PASSWORD", default="")
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 from django.db import close_old_connections
 
 from casualmeet import clock
+from ops import alive
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ def run_cycles(cycle: Callable[[], R], *, stop: threading.Event, wait: Callable[
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
     while not stop.is_set():
+        alive.beat()
         try:
             close_old_connections()
             clock.now()

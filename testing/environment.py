@@ -33,6 +33,10 @@ FIXED = {
     "FAIL_SAFE": "off",
     "SENTRY_DSN": "",
     "PAGERDUTY_ROUTING_KEY": "",
+    "SECRET_KEY_FALLBACKS": "",
+    "METRICS_TOKEN": "",
+    "DEADMAN_URL": "",
+    "ALIVE_FILE": "",
 }
 
 os.environ.update(FIXED)

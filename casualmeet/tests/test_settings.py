@@ -211,6 +211,8 @@ class TestProductionExample:
             "TWILIO_ACCOUNT_SID": "AC" + "0" * 32,
             "TWILIO_AUTH_TOKEN": "x",
             "TWILIO_FROM": "+15005550006",
+            "METRICS_TOKEN": "m" * 40,
+            "DEADMAN_URL": "https://ping.example.net/1",
         }
         done = python("manage.py", "check", "--deploy", "--fail-level", "WARNING", **filled)
         assert done.returncode == 0, done.stderr
