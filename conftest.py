@@ -13,13 +13,12 @@ from django.core.management.commands import flush
 from django.db import connection, connections
 
 from testing import processes
+from testing.emptying import empty_database
 from testing.servers import Redis
 
 hypothesis.settings.register_profile("quick", max_examples=25)
 hypothesis.settings.register_profile("thorough", max_examples=200)
 hypothesis.settings.load_profile("quick")
-
-CONSTANT_TABLES = {"auth_permission", "django_content_type"}
 
 LEAKS = (
     "{name} is async and uses the database without a real transaction: what it writes through "
@@ -46,21 +45,10 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def flush_only_what_tests_write() -> Iterator[None]:
-    """Between tests empty our tables, but leave permissions and content types, which only migrations write.
-
-    Django would empty those too and make them anew each time, which takes longer than most tests; on MongoDB,
-    which rolls nothing back, after every test.
-    """
-
-    def statements(style: Any, connection: Any, **options: Any) -> list[str]:
-        tables = connection.introspection.django_table_names(only_existing=True, include_views=False)
-        ours = [name for name in tables if name not in CONSTANT_TABLES]
-        return list(connection.ops.sql_flush(style, ours, **options))
-
+def flush_only_what_tests_wrote() -> Iterator[None]:
+    """Django empties the database with the command `flush`, after each test that it can't roll back."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(flush, "sql_flush", statements)
-        patched.setattr(flush, "emit_post_migrate_signal", lambda *_args, **_options: None)
+        patched.setattr(flush.Command, "handle", empty_database)
         yield
 
 

@@ -88,7 +88,7 @@ def _mongodb(url: str, *, role: Role) -> dict[str, Any]:
     if not name:
         raise ImproperlyConfigured("DATABASE_URL names no MongoDB database; write mongodb://host/name.")
     return {
-        "ENGINE": "django_mongodb_backend",
+        "ENGINE": "casualmeet.mongodb",
         "HOST": url,
         "NAME": name,
         "OPTIONS": {

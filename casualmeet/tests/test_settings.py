@@ -88,7 +88,7 @@ class TestDatabaseUrl:
     )
     def test_mongodb_keeps_all_its_hosts_and_options(self, url: str) -> None:
         found = of(url)
-        assert (found["ENGINE"], found["HOST"], found["NAME"]) == ("django_mongodb_backend", url, "safety")
+        assert (found["ENGINE"], found["HOST"], found["NAME"]) == ("casualmeet.mongodb", url, "safety")
         assert found["OPTIONS"]["w"] == "majority"
         assert found["OPTIONS"]["journal"] is True
         assert found["OPTIONS"]["serverSelectionTimeoutMS"] <= 5000

@@ -1,0 +1,44 @@
+"""Empties the test database between tests, in a small part of the time that Django's `flush` takes."""
+
+from typing import Any
+
+from django.db import connection, transaction
+
+# Only migrations write these.
+CONSTANT_TABLES = {"auth_permission", "django_content_type"}
+
+_tables: list[str] = []
+
+
+def empty_database(*_args: Any, **_options: Any) -> None:
+    """Delete what a test left behind; stands in for the handler of the `flush` command.
+
+    `flush` empties every table, whether or not there is something in it, and makes permissions and content types
+    anew. That takes longer than most tests; on MongoDB, which rolls nothing back, after every one of them.
+    """
+    if not _tables:
+        known = connection.introspection.django_table_names(only_existing=True, include_views=False)
+        _tables.extend(sorted(set(known) - CONSTANT_TABLES))
+    if connection.vendor == "mongodb":
+        _empty_collections()
+    else:
+        _empty_tables()
+
+
+def _empty_collections() -> None:
+    mongodb: Any = connection
+    first, *others = [(name, [{"$limit": 1}, {"$project": {"_id": 0, "name": {"$literal": name}}}]) for name in _tables]
+    # One question instead of one for each collection.
+    unions = [{"$unionWith": {"coll": name, "pipeline": pipeline}} for name, pipeline in others]
+    for row in list(mongodb.database[first[0]].aggregate([*first[1], *unions])):
+        mongodb.database[row["name"]].delete_many({})
+
+
+def _empty_tables() -> None:
+    quote = connection.ops.quote_name
+    looks = [f"SELECT '{name}' WHERE EXISTS (SELECT 1 FROM {quote(name)})" for name in _tables]
+    # In one transaction, because foreign keys are checked at its end.
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(" UNION ALL ".join(looks))
+        for (name,) in cursor.fetchall():
+            cursor.execute(f"DELETE FROM {quote(name)}")
