@@ -10,6 +10,9 @@ http = get_asgi_application()
 # These need the apps, which the line above loads.
 from channels.routing import ProtocolTypeRouter  # noqa: E402
 
+from casualmeet import shutdown  # noqa: E402
 from casualmeet.sockets import sockets  # noqa: E402
 
-application = ProtocolTypeRouter({"http": http, "websocket": sockets})
+counted = shutdown.Counted(http)
+shutdown.install(counted)
+application = ProtocolTypeRouter({"http": counted, "websocket": sockets})

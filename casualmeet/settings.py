@@ -277,6 +277,8 @@ FAIL_SAFE_MARGIN_SECONDS = env.int("FAIL_SAFE_MARGIN_SECONDS", default=600)
 
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
 DEADMAN_URL = env.str("DEADMAN_URL", default="")
+# How long the web process waits, when stopped, for requests that are under way.
+SHUTDOWN_SECONDS = env.float("SHUTDOWN_SECONDS", default=10.0)
 # Touched by a worker at each turn of its loop.
 ALIVE_FILE = env.str("ALIVE_FILE", default="")
 

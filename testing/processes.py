@@ -150,6 +150,10 @@ class ManagedProcess:
         self._started().send_signal(with_signal)
         return self.wait(timeout)
 
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal, and wait for nothing."""
+        self._started().send_signal(number)
+
     def kill(self) -> None:
         """SIGKILL: no handler runs, as in a crash. Nothing happens when it has ended already."""
         process = self._started()

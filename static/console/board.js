@@ -12,6 +12,8 @@
   const SILENCE_MS = 50_000;
   const RETRY_MS = 1_000;
   const RETRY_MOST_MS = 30_000;
+  // After a restart that the server announced: no alarm about the connection for so long.
+  const RESTART_GRACE_MS = 10_000;
   const FORBIDDEN = 4403;
 
   const live = document.getElementById("live");
@@ -34,6 +36,8 @@
   let attempts = 0;
   let retryTimer = 0;
   let silenceTimer = 0;
+  let comeBackIn = 0;
+  let quietUntil = 0;
 
   // What is shown
 
@@ -154,7 +158,7 @@
       unreachable = false;
       swap(html);
     } catch (error) {
-      unreachable = true;
+      unreachable = Date.now() > quietUntil;
     } finally {
       fetching = false;
       if (!stopped) showConnection();
@@ -197,6 +201,12 @@
         return;
       }
       watchSilence(mine);
+      if (event.type === "restart") {
+        // Each client is told another moment, so that they don't all come at once.
+        comeBackIn = event.retry_ms;
+        quietUntil = Date.now() + comeBackIn + RESTART_GRACE_MS;
+        return;
+      }
       // The fragment is the whole state, so a gap needs nothing more than any other event; the snapshot that a
       // socket starts with covers what was missed before it.
       if (event.seq !== lastSeq + 1) mine.send(JSON.stringify({ type: "snapshot" }));
@@ -218,6 +228,12 @@
     if (stopped) return;
     if (code === FORBIDDEN) {
       stop();
+      return;
+    }
+    if (comeBackIn) {
+      retryTimer = setTimeout(connect, comeBackIn);
+      comeBackIn = 0;
+      showConnection();
       return;
     }
     attempts += 1;

@@ -6,11 +6,13 @@
   const main = document.getElementById("main");
   const POLL = (Number(document.body.dataset.poll) || 10) * 1000;
   const SILENCE = 50000;
+  const RESTART_GRACE = 10000;
   let shown = comparable(main);
   let pointerDown = false;
   let leaving = false;
   let running = false;
   let again = false;
+  let quietUntil = 0;
 
   // Tokens and ages of the page's own making differ each time and mean nothing.
   function comparable(node) {
@@ -126,7 +128,8 @@
       for (let waits = 0; inTheWay() && waits < 100; waits++) await new Promise((done) => setTimeout(done, 200));
       if (!leaving && !inTheWay()) swap(page, requestedAt);
     } catch {
-      say("No connection. Trying again.");
+      // During a restart that was announced the page is a few seconds old, which is no news.
+      if (Date.now() > quietUntil) say("No connection. Trying again.");
     } finally {
       running = false;
       if (again) setTimeout(refresh, 50);
@@ -170,6 +173,7 @@
   let lastSnapshot = "";
   let heardAt = 0;
   let retry = 0;
+  let comeBackIn = 0;
 
   function connect() {
     clearTimeout(retry);
@@ -180,6 +184,12 @@
       heardAt = Date.now();
       failures = 0;
       const event = JSON.parse(message.data);
+      if (event.type === "restart") {
+        // Each client is told another moment, so that they don't all come at once.
+        comeBackIn = event.retry_ms;
+        quietUntil = Date.now() + comeBackIn + RESTART_GRACE;
+        return;
+      }
       const gap = event.seq !== lastSeq + 1;
       lastSeq = event.seq;
       if (gap) socket.send(JSON.stringify({ type: "snapshot" }));
@@ -190,8 +200,9 @@
     socket.onclose = () => {
       socket = null;
       lastSnapshot = "";
-      failures += 1;
-      retry = setTimeout(connect, jitter(Math.min(30000, 500 * 2 ** failures)));
+      failures += comeBackIn ? 0 : 1;
+      retry = setTimeout(connect, comeBackIn || jitter(Math.min(30000, 500 * 2 ** failures)));
+      comeBackIn = 0;
     };
   }
 
