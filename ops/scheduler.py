@@ -44,18 +44,19 @@ class Scheduler:
         self._paused: dict[str, float] = {}
 
     def tick(self) -> None:
-        """Tend what runs, take up what others left behind, start what is due. Each job's trouble is its own."""
+        """Tend what runs, start what is due, take up what others left behind. Each job's trouble is its own."""
         self._tend()
         now = clock.now()
         if not self._look_at:
             leases.know(map(lease_name, self._jobs))
             self._look_at = dict.fromkeys(self._jobs, now)
-        if self._left_behind_at <= now:
-            self._left_behind_at = now + look_again()
-            self._guarded("(all)", self._take_up)
         for name, at in self._look_at.items():
             if at <= now and name not in self._running:
                 self._guarded(name, partial(self._look, self._jobs[name]))
+        # Afterwards: a slot that has come passes over what an earlier one left.
+        if self._left_behind_at <= now:
+            self._left_behind_at = now + look_again()
+            self._guarded("(all)", self._take_up)
 
     def wait(self, stop: threading.Event) -> None:
         """Until something is due, a child ends, or `stop` is set (seen within a quarter of a second)."""
@@ -97,6 +98,8 @@ class Scheduler:
     def _tend_one(self, running: Running) -> None:
         if running.tend(self._leases):
             del self._running[running.job.name]
+            # A slot may have waited for its end.
+            self._look_at[running.job.name] = clock.now()
 
     def _take_up(self) -> None:
         """Runs whose process went silent, and tries that are due."""
