@@ -1,5 +1,6 @@
 """Each slot runs once in the whole fleet; what fails, hangs or dies is tried again and told; nothing runs over itself."""
 
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,7 +10,7 @@ from django.db import connection
 from django.db.utils import OperationalError
 
 from casualmeet import clock
-from ops import runs
+from ops import reporting, runs
 from ops.jobs import Job
 from ops.leases import Leases
 from ops.models import JobRun, JobStatus, Lease
@@ -38,8 +39,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     def report(_title: str, *, key: str, severity: str, **_details: object) -> None:
         heard.append((key, severity))
 
-    monkeypatch.setattr(runs.reporting, "report", report)
-    monkeypatch.setattr(runs.reporting, "resolve", lambda key: heard.append((key, "resolved")))
+    monkeypatch.setattr(reporting, "report", report)
+    monkeypatch.setattr(reporting, "resolve", lambda key: heard.append((key, "resolved")))
     return heard
 
 
@@ -294,7 +295,7 @@ def test_schedulers_that_race_for_many_slots_run_each_once(set_clock: SetClock) 
     settle(fleet[0])
     for minute in range(1, 5):
         set_clock(at(minute))
-        together(*(lambda one=one: settle(one, 2) for one in fleet))  # type: ignore[misc]
+        together(*(lambda one=one: settle(one, 2) for one in fleet))
         # A look that met another's lease comes again after a while.
         set_clock(at(minute + 0.2))
         for one in fleet:
@@ -307,7 +308,7 @@ def test_nodes_with_wrong_wall_clocks_fire_by_the_database_s(monkeypatch: pytest
     """P12."""
     if connection.vendor == "sqlite":
         pytest.skip("SQLite's clock is this machine's.")
-    real = clock.time
+    real = time
 
     class Wrong:
         monotonic = staticmethod(real.monotonic)
