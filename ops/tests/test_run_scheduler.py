@@ -116,8 +116,9 @@ def test_one_of_two_is_killed_and_the_other_takes_over_and_hands_back_when_it_is
         row.refresh_from_db()
         assert row.node.endswith(f":{left.pid}")
         assert row.tries == 2
-        # SIGTERM to the whole group, as supervisors send it: the child may end.
-        os.kill(int(notes(env, "long")[1][2]), signal.SIGTERM)
+        # To the whole group, as supervisors and terminals send them: the child may end.
+        for stop in (signal.SIGTERM, signal.SIGINT):
+            os.kill(int(notes(env, "long")[1][2]), stop)
         (Path(env["PYTHONPATH"].split(":")[0]) / "jobs_of_a_test" / "go").touch()
         assert left.terminate(30) == 0, left.output
     row.refresh_from_db()
