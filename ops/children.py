@@ -9,7 +9,7 @@ from multiprocessing.connection import wait
 
 from django.conf import settings
 
-from ops import jobs, runs
+from ops import jobs, reporting, runs
 from ops.jobs import Job
 from ops.runs import Claim
 
@@ -70,7 +70,10 @@ def _nothing() -> None: ...
 
 def _run(claim: Claim) -> None:
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    runs.perform({job.name: job for job in jobs.jobs()}[claim.job], claim)
+    try:
+        runs.perform({job.name: job for job in jobs.jobs()}[claim.job], claim)
+    finally:
+        reporting.flush()
 
 
 def _end_with_parent() -> None:

@@ -16,5 +16,6 @@ jobs.jobs()
 gc.collect()
 # Else the first search for garbage would copy all pages into each child.
 gc.freeze()
-# A supervisor may signal all processes of a service; what becomes of the children is for the scheduler to say.
+# A supervisor, or Ctrl-C, signals all processes; what becomes of the children is for the scheduler to say.
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -23,6 +23,7 @@ Severity = Literal["critical", "error", "warning", "info"]
 
 # How long a call may hold up its caller, whatever the other side does.
 LIMIT_SECONDS = 5.0
+FLUSH_SECONDS = 2.0
 FIRST_WAIT_SECONDS = 0.3
 # PagerDuty's own limits.
 SUMMARY_LENGTH = 1024
@@ -63,6 +64,14 @@ def acknowledge(key: str) -> None:
 def resolve(key: str) -> None:
     """Tell whoever is on call that the matter is over. Never raises; of a matter never reported, nothing comes."""
     _on_call("resolve", key)
+
+
+def flush() -> None:
+    """Wait until Sentry has what it was told, for a process that ends without a word to it. At most 2 s."""
+    if settings.SENTRY_DSN:
+        import sentry_sdk  # noqa: PLC0415 - takes a while, and few settings name a project
+
+        sentry_sdk.flush(FLUSH_SECONDS)
 
 
 def _to_sentry(title: str, key: str, severity: Severity, details: dict[str, object]) -> None:

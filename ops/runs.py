@@ -8,7 +8,7 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
@@ -171,9 +171,9 @@ def hand_back(claim: Claim) -> None:
     claim.row().update(lease_until=clock.now(), tries=claim.tries - 1)
 
 
-def unfinished(now: datetime) -> list[tuple[str, datetime]]:
-    """Job and slot of the runs that wait for somebody: those whose process is silent, and tries that are due."""
-    waiting = JobRun.objects.filter(Q(lease_until__lte=now) | Q(next_try_at__lte=now))
+def unfinished(jobs: Sequence[str], *, now: datetime) -> list[tuple[str, datetime]]:
+    """Job and slot of these jobs' runs that wait for somebody: their process is silent, or the next try is due."""
+    waiting = JobRun.objects.filter(Q(lease_until__lte=now) | Q(next_try_at__lte=now), job__in=jobs)
     return list(waiting.order_by("slot").values_list("job", "slot")[:MOST_UNFINISHED])
 
 

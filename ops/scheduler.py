@@ -28,6 +28,8 @@ SLEEP_SECONDS = 1.0
 SLEEP_BESIDE_CHILDREN_SECONDS = 0.25
 # Running jobs may end by themselves for so long after SIGTERM; then they are handed back.
 STOP_SECONDS = 20.0
+# In place of one job's name.
+ALL = "(all)"
 NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -44,18 +46,18 @@ class Scheduler:
         self._paused: dict[str, float] = {}
 
     def tick(self) -> None:
-        """Tend what runs, take up what others left behind, start what is due. Each job's trouble is its own."""
+        """Tend what runs, start what is due, take up what others left behind. Each job's trouble is its own."""
         self._tend()
-        now = clock.now()
         if not self._look_at:
-            leases.know(map(lease_name, self._jobs))
-            self._look_at = dict.fromkeys(self._jobs, now)
-        if self._left_behind_at <= now:
-            self._left_behind_at = now + look_again()
-            self._guarded("(all)", self._take_up)
+            self._guarded(ALL, self._begin)
+        now = clock.now()
         for name, at in self._look_at.items():
             if at <= now and name not in self._running:
                 self._guarded(name, partial(self._look, self._jobs[name]))
+        # Afterwards: a slot that has come passes over what an earlier one left.
+        if self._left_behind_at <= now:
+            self._left_behind_at = now + look_again()
+            self._guarded(ALL, self._take_up)
 
     def wait(self, stop: threading.Event) -> None:
         """Until something is due, a child ends, or `stop` is set (seen within a quarter of a second)."""
@@ -75,8 +77,8 @@ class Scheduler:
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """Let what runs end, and hand back what does not in time."""
         self.finish(seconds)
+        self._paused.clear()
         for name, running in list(self._running.items()):
-            self._paused.pop(name, None)
             self._guarded(name, partial(running.hand_back, self._leases))
         self._leases.close()
 
@@ -90,6 +92,10 @@ class Scheduler:
         self.finish()
         return JobRun.objects.get(pk=claim.pk)
 
+    def _begin(self) -> None:
+        leases.know(map(lease_name, self._jobs))
+        self._look_at = dict.fromkeys(self._jobs, clock.now())
+
     def _tend(self) -> None:
         for name, running in list(self._running.items()):
             self._guarded(name, partial(self._tend_one, running))
@@ -97,11 +103,13 @@ class Scheduler:
     def _tend_one(self, running: Running) -> None:
         if running.tend(self._leases):
             del self._running[running.job.name]
+            # A slot may have waited for its end.
+            self._look_at[running.job.name] = clock.now()
 
     def _take_up(self) -> None:
         """Runs whose process went silent, and tries that are due."""
-        for name, slot in runs.unfinished(clock.now()):
-            if name in self._jobs and name not in self._running:
+        for name, slot in runs.unfinished(list(self._jobs), now=clock.now()):
+            if name not in self._running:
                 self._guarded(name, partial(self._start, self._jobs[name], slot, newest=False))
 
     def _look(self, job: Job) -> None:
@@ -174,6 +182,8 @@ class Scheduler:
             self._paused.pop(name, None)
             return
         self._paused[name] = time.monotonic() + look_again().total_seconds()
+        if name in self._look_at:
+            self._look_at[name] = clock.now() + look_again()
 
 
 def look_again() -> timedelta:

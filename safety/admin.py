@@ -8,8 +8,8 @@ from django.contrib.auth import forms as auth_forms
 from django.core.exceptions import ValidationError
 from django.forms import ModelForm
 
+from casualmeet.admin import ReadOnlyAdmin
 from casualmeet.refusal import Refusal
-from notifications.admin import ReadOnlyAdmin
 from safety import phones
 from safety.models import MeetingTimer, TrustedContact, User
 

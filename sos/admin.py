@@ -22,8 +22,9 @@ from django.utils.html import format_html
 from django.views.decorators.http import require_POST
 
 from casualmeet import clock
+from casualmeet.admin import ReadOnlyAdmin
 from notifications import outbox
-from notifications.admin import DeliveryAdmin, ReadOnlyAdmin
+from notifications.admin import DeliveryAdmin
 from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus
 from sos import wording
 from sos.console import (
