@@ -49,6 +49,8 @@ def start(dsn: str, *, environment: str) -> None:
         raise ImproperlyConfigured(f"SENTRY_DSN must be like https://key@host/number: {error}.") from None
     # What it logs, it has sent already.
     ignore_logger("ops.reporting")
+    # Anybody can cause as many of these as they like.
+    ignore_logger("django.security.DisallowedHost")
 
 
 def before_send(event: "Event", _hint: "Hint") -> "Event":

@@ -119,7 +119,7 @@ class Scheduler:
         if lease is None:
             leases.know([lease_name(job.name)])
             return
-        known = lease.slot or now
+        known = lease.slot or lease.until
         slot = job.latest_slot(after=known, now=now)
         if slot is None:
             self._look_at[job.name] = next(job.slots_after(max(known, now)), NEVER)

@@ -77,6 +77,8 @@ def test_a_lock_alone_lets_a_late_node_run_the_slot_again_and_the_row_does_not(
             one.tick()
             one.tick()
     assert work.slots == [at(1)]
+    # Whatever lock or lease it comes with, the row is there.
+    assert runs.claim(minutely(work), at(1), fence=99) is None
     for one in fleet:
         one.stop()
 
