@@ -63,6 +63,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "ops.middleware.MonitoringMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
     "casualmeet.errors.PlainErrorsMiddleware",
@@ -151,7 +152,7 @@ CSRF_TRUSTED_ORIGINS = [f"{_public.scheme}://{_public.netloc}"]
 CSRF_COOKIE_SECURE = SESSION_COOKIE_SECURE = _https
 SESSION_COOKIE_AGE = 60 * 60 * 24 * 30
 SECURE_SSL_REDIRECT = _https
-SECURE_REDIRECT_EXEMPT = [r"^healthz$"]
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^health/"]
 SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000) if _https else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _https
 # Without a proxy of ours, a caller could write any X-Forwarded-For and so be a new address at each try.
@@ -222,6 +223,14 @@ _rounds = [0, ESCALATION_CALL_SECONDS, ESCALATION_CALL_AGAIN_SECONDS, *ESCALATIO
 if any(later <= earlier for earlier, later in pairwise(_rounds)):
     raise ImproperlyConfigured("The ESCALATION_…_SECONDS must rise: call, call again, then each re-alert.")
 
+# The auditor: seconds from which on something is wrong
+
+AUDIT_OVERDUE_SECONDS = env.int("AUDIT_OVERDUE_SECONDS", default=60)
+AUDIT_UNACCEPTED_SECONDS = env.int("AUDIT_UNACCEPTED_SECONDS", default=60)
+AUDIT_OUTBOX_SECONDS = env.int("AUDIT_OUTBOX_SECONDS", default=30)
+AUDIT_WORKER_SECONDS = env.int("AUDIT_WORKER_SECONDS", default=30)
+AUDIT_SKEW_SECONDS = env.int("AUDIT_SKEW_SECONDS", default=30)
+
 # Carriers
 
 TWILIO_ACCOUNT_SID = env.str("TWILIO_ACCOUNT_SID", default="")
@@ -276,7 +285,12 @@ FAIL_SAFE_MARGIN_SECONDS = env.int("FAIL_SAFE_MARGIN_SECONDS", default=600)
 # Watched from outside
 
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
+# Asked for (GET) after each audit that found all well; whoever is behind it raises the alarm when that stops.
 DEADMAN_URL = env.str("DEADMAN_URL", default="")
+_deadman = urlsplit(DEADMAN_URL)
+_plain_is_fine = DEBUG or _deadman.hostname in {"localhost", "127.0.0.1", "::1"}
+if DEADMAN_URL and not (_deadman.hostname and _deadman.scheme in {"https", *(["http"] if _plain_is_fine else [])}):
+    raise ImproperlyConfigured("DEADMAN_URL must start with https://.")
 # How long the web process waits, when stopped, for requests that are under way.
 SHUTDOWN_SECONDS = env.float("SHUTDOWN_SECONDS", default=10.0)
 # Touched by a worker at each turn of its loop.

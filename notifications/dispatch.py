@@ -26,6 +26,7 @@ from notifications.carriers.loop import CarrierLoop
 from notifications.claims import LONGEST_ASKING, Job, claim_jobs
 from notifications.models import Channel
 from notifications.recovery import recover_leases
+from ops import beats
 from ops.worker import run_cycles
 
 logger = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None =
     poller = threading.Thread(target=_poll, args=(stop,), name="receipts")
     poller.start()
     try:
-        run_cycles(dispatcher.cycle, stop=stop, wait=lambda _: _wait(poll_seconds))
+        run_cycles(dispatcher.cycle, stop=stop, wait=lambda _: _wait(poll_seconds), role=beats.DISPATCH)
     finally:
         dispatcher.close()
         poller.join()

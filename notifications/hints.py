@@ -35,6 +35,13 @@ def send_to_redis(channel: str) -> None:
     _put("channel", channel)
 
 
+def flush(seconds: float) -> None:
+    """Give the waiting hints so long to leave: for a process that is about to end."""
+    until = time.monotonic() + seconds
+    while _queue.unfinished_tasks and time.monotonic() < until:
+        time.sleep(COALESCE_SECONDS / 4)
+
+
 def _put(kind: str, name: str) -> None:
     if not settings.REDIS_URL:
         return
@@ -58,27 +65,30 @@ def _run() -> None:
     loop = asyncio.new_event_loop()
     client = redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=1)
     while True:
-        batch = _next_batch()
+        batch, count = _next_batch()
         try:
             loop.run_until_complete(_send(client, batch))
         except Exception as error:  # noqa: BLE001 - a hint may fail in any way; nothing may follow from it
             logger.warning("Could not send hints: %s: %s", type(error).__name__, error)
             time.sleep(BREAKER_SECONDS)
             _drop_all()
+        for _ in range(count):
+            _queue.task_done()
 
 
-def _next_batch() -> list[tuple[str, str]]:
-    """The waiting hints without repeats, in order; blocks until there is one."""
-    batch = {_queue.get(): None}
+def _next_batch() -> tuple[list[tuple[str, str]], int]:
+    """The waiting hints without repeats, in order, and how many they were; blocks until there is one."""
+    waiting = [_queue.get()]
     time.sleep(COALESCE_SECONDS)
     while not _queue.empty():
-        batch[_queue.get_nowait()] = None
-    return list(batch)
+        waiting.append(_queue.get_nowait())
+    return list(dict.fromkeys(waiting)), len(waiting)
 
 
 def _drop_all() -> None:
     while not _queue.empty():
         _queue.get_nowait()
+        _queue.task_done()
 
 
 async def _send(client: redis.asyncio.Redis, batch: list[tuple[str, str]]) -> None:

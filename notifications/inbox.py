@@ -57,12 +57,28 @@ def alarm_moderators(*, key: str, title: str, body: str) -> None:
     post(
         [
             notice(
-                key=f"{key}:{moderator.pk}", recipient_id=moderator.pk, kind="alarm", title=title, body=body, now=now
+                key=alarm_key(key, moderator.pk),
+                recipient_id=moderator.pk,
+                kind="alarm",
+                title=title,
+                body=body,
+                now=now,
             )
             for moderator in staff
         ]
     )
     live.publish(live.MODERATION)
+
+
+def alarm_key(key: str, moderator_id: UUID) -> str:
+    """The key of one moderator's notification of an alarm."""
+    return f"{key}:{moderator_id}"
+
+
+def withdraw_alarm(key: str) -> None:
+    """Take an alarm back that no longer holds, from every moderator."""
+    staff = get_user_model()._default_manager.filter(is_staff=True).values_list("pk", flat=True)
+    withdraw([alarm_key(key, pk) for pk in staff])
 
 
 def mark_read(notification: Notification) -> bool:

@@ -1,4 +1,6 @@
-"""Runs of scheduled jobs in the admin: to look at, and to have failed ones tried again."""
+"""Runs of scheduled jobs in the admin: to look at, and to have failed ones tried again. What the auditor found, and which
+workers there are: to look at.
+"""
 
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -7,7 +9,7 @@ from django.http import HttpRequest
 
 from casualmeet.admin import ReadOnlyAdmin
 from ops import runs
-from ops.models import JobRun, JobStatus
+from ops.models import AuditFinding, JobRun, JobStatus, WorkerBeat
 
 
 @admin.register(JobRun)
@@ -40,3 +42,21 @@ class JobRunAdmin(ReadOnlyAdmin):
             messages.success(request, f"{len(failed)} being run again.")
         if left := len(rows) - len(failed):
             messages.warning(request, f"{left} left alone: only failed ones are run again.")
+
+
+@admin.register(AuditFinding)
+class AuditFindingAdmin(ReadOnlyAdmin):
+    """Also what is gone by now, for 30 days."""
+
+    list_display = ["title", "body", "severity", "first_seen_at", "last_seen_at", "gone_at"]
+    list_filter = ["severity", "check_name"]
+    ordering = ["-last_seen_at"]
+
+
+@admin.register(WorkerBeat)
+class WorkerBeatAdmin(ReadOnlyAdmin):
+    """Those that run, and those that fell silent within the last hour."""
+
+    list_display = ["role", "node", "started_at", "cycle_at", "cycle_ms", "skew_ms"]
+    list_filter = ["role"]
+    ordering = ["role", "node"]

@@ -64,7 +64,7 @@ class WorkerBeat(models.Model):
     """That a worker process lives, and when it last finished a cycle."""
 
     id = models.UUIDField(primary_key=True, default=uuid4, editable=False)
-    role = models.CharField(max_length=20, db_index=True, help_text="timer, dispatch or scheduler.")
+    role = models.CharField(max_length=20, db_index=True, help_text="timer, dispatch, scheduler or audit.")
     node = models.CharField(max_length=120, help_text="Host and process id.")
     started_at = models.DateTimeField()
     cycle_at = models.DateTimeField(db_index=True, help_text="When it last finished a cycle.")
@@ -75,12 +75,27 @@ class WorkerBeat(models.Model):
         return f"{self.role} on {self.node}"
 
 
+class Severity(models.TextChoices):
+    """What a finding means: is an alarm in danger, now?"""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+
+
 class FindingQuerySet(models.QuerySet["AuditFinding"]):
     """The words that queries about findings are made of."""
 
     def open(self, *, since: datetime) -> Self:
         """Still so at an audit after `since`."""
         return self.filter(gone_at__isnull=True, last_seen_at__gte=since)
+
+    def untold(self) -> Self:
+        """Still so, and nobody was told yet."""
+        return self.filter(gone_at__isnull=True, told_at__isnull=True)
+
+    def to_settle(self) -> Self:
+        """So no more, but people were told of it."""
+        return self.filter(gone_at__isnull=False, told_at__isnull=False)
 
 
 class AuditFinding(models.Model):
@@ -90,9 +105,13 @@ class AuditFinding(models.Model):
     check_name = models.CharField(max_length=40)
     title = models.CharField(max_length=120)
     body = models.CharField(max_length=300, blank=True)
+    severity = models.CharField(max_length=10, choices=Severity.choices, default=Severity.CRITICAL)
     first_seen_at = models.DateTimeField()
     last_seen_at = models.DateTimeField()
     gone_at = models.DateTimeField(null=True, blank=True, help_text="When it was repaired, or was so no more.")
+    told_at = models.DateTimeField(
+        null=True, blank=True, help_text="When people were told; empty: not yet, or they know that it is gone."
+    )
 
     objects = FindingQuerySet.as_manager()
 

@@ -1,4 +1,4 @@
-"""Addresses for load balancers and monitoring."""
+"""Addresses for load balancers and monitoring. They are answered before hosts are checked (`ops.middleware`)."""
 
 from django.urls import path
 
@@ -6,4 +6,6 @@ from ops import views
 
 urlpatterns = [
     path("healthz", views.healthz, name="healthz"),
+    path("readyz", views.readyz, name="readyz"),
+    path("health/worker", views.worker, name="health-worker"),
 ]

@@ -1,18 +1,38 @@
 """Health, for load balancers and supervisors."""
 
-from django.contrib.sessions.models import Session
-from django.db.utils import DatabaseError, InterfaceError
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
+
+from casualmeet import shutdown
+from ops import health
+from ops.health import Health
 
 
 @require_safe
 @never_cache
 def healthz(_request: HttpRequest) -> JsonResponse:
-    """200 when this process serves and the database answers, else 503."""
-    try:
-        Session.objects.exists()
-    except (DatabaseError, InterfaceError):
-        return JsonResponse({"status": "database unavailable"}, status=503)
+    """200: this process serves. It asks nobody else: one that is restarted because of its database helps nobody."""
     return JsonResponse({"status": "ok"})
+
+
+@require_safe
+@never_cache
+def readyz(_request: HttpRequest) -> JsonResponse:
+    """200 when the database answers and is migrated, else 503 with the reasons; also while this process is stopped."""
+    if shutdown.stopping.is_set():
+        return _answer(Health(("This process is being stopped.",)))
+    return _answer(health.ready.health())
+
+
+@require_safe
+@never_cache
+def worker(_request: HttpRequest) -> JsonResponse:
+    """200 when a timer worker and a dispatcher finished a cycle in the last 10 s and an audit in the last 90 s."""
+    return _answer(health.working.health())
+
+
+def _answer(found: Health) -> JsonResponse:
+    if found.reasons:
+        return JsonResponse({"status": "failing", "reasons": found.reasons, **found.details}, status=503)
+    return JsonResponse({"status": "ok", **found.details})

@@ -4,6 +4,7 @@ import gc
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -11,6 +12,7 @@ from django.db import close_old_connections
 
 from casualmeet import clock
 from ops import alive
+from ops.beats import Beat
 
 logger = logging.getLogger(__name__)
 
@@ -35,21 +37,30 @@ def stop_on_signals() -> threading.Event:
     return stop
 
 
-def run_cycles(cycle: Callable[[], R], *, stop: threading.Event, wait: Callable[[R], object]) -> None:
+def run_cycles(cycle: Callable[[], R], *, stop: threading.Event, wait: Callable[[R], object], role: str = "") -> None:
     """Run `cycle` until `stop` is set, with `wait` between; a cycle that raises is logged and tried again.
+
+    With a `role` (`ops.beats`) the worker has a heartbeat, which tells that a cycle has ended well.
 
     Old connections are closed before each cycle: after a restart of the database the next one gets a fresh one.
     What the process has loaded by now is left out of all later searches for garbage.
     """
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
+    beat = Beat(role) if role else None
     while not stop.is_set():
         alive.beat()
         try:
             close_old_connections()
             clock.now()
-            wait(cycle())
+            started = time.perf_counter()
+            result = cycle()
+            if beat:
+                beat.cycle_finished(time.perf_counter() - started)
+            wait(result)
         except Exception:
             logger.exception("The cycle failed; trying again")
             stop.wait(FAILURE_WAIT_SECONDS)
+    if beat:
+        beat.end()
     close_old_connections()

@@ -19,7 +19,7 @@ class PersonTimeZoneMiddleware:
 
     def process_view(self, request: HttpRequest, *_view: object) -> None:
         """Here, not in `__call__`: an error of the database then is the view's, with its plain answer."""
-        if request.path.startswith(("/api/", "/healthz")) or not request.user.is_authenticated:
+        if request.path.startswith("/api/") or not request.user.is_authenticated:
             return
         try:
             timezone.activate(zoneinfo.ZoneInfo(request.user.time_zone))

@@ -15,9 +15,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from casualmeet import clock
-from notifications import inbox
+from notifications import auditing, inbox
 from notifications.carriers import routing
 from notifications.models import Notification
+from ops import audit
+from ops.models import AuditFinding
 from sos import rounds, wording
 from sos.console_access import may_moderate
 from sos.models import AlertedContact, SosEvent, SosStatus, Source, with_dispatch
@@ -102,6 +104,7 @@ class Board:
     active_count: int
     resolved: Sequence[Card]
     alarms: Sequence[Notification]
+    findings: Sequence[AuditFinding] = ()
     warnings: Sequence[str] = ()
 
     @property
@@ -120,14 +123,31 @@ def read_board(user: Any) -> Board:
     resolved = SosEvent.objects.filter(status=SosStatus.RESOLVED, all_clear_at__gt=clock.now() - RECENT)
     recent = resolved.select_related("person").order_by("-resolved_at")[:MOST_RECENT]
     cards = cards_of([*active[:MOST], *recent])
-    alarms = Notification.objects.filter(recipient_id=user.pk, kind="alarm", read_at__isnull=True)
+    alarms = list(Notification.objects.filter(recipient_id=user.pk, kind="alarm", read_at__isnull=True)[:MOST_ALARMS])
     return Board(
         cards=sorted((card for card in cards if card.incident.active), key=lambda card: not card.unanswered),
         active_count=count,
         resolved=[card for card in cards if not card.incident.active],
-        alarms=list(alarms[:MOST_ALARMS]),
-        warnings=carrier_warnings(),
+        alarms=alarms,
+        findings=_findings(user, alarms),
+        warnings=[*carrier_warnings(), *auditor_warnings()],
     )
+
+
+def _findings(user: Any, alarms: Sequence[Notification]) -> list[AuditFinding]:
+    """What the auditor finds wrong just now, without what the moderator sees as an alarm."""
+    shown = {alarm.pk for alarm in alarms}
+    found = AuditFinding.objects.open(since=clock.now() - audit.FRESH).order_by("severity", "first_seen_at")
+    return [f for f in found if inbox.notice_id(inbox.alarm_key(auditing.alarm_key(f), user.pk)) not in shown]
+
+
+def auditor_warnings() -> list[str]:
+    """That nobody looks whether all is well."""
+    since = audit.blind_since(clock.now())
+    if since is None:
+        return []
+    ago = wording.in_words(int((clock.now() - since).total_seconds()))
+    return [f"The auditor has not looked for {ago}: faults may go unseen. Tell the operators."]
 
 
 def carrier_warnings() -> list[str]:

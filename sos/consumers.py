@@ -6,6 +6,8 @@ from typing import Any
 from casualmeet import clock
 from notifications.live import MODERATION, Event, State, StateConsumer, changed_rows
 from notifications.models import Notification
+from ops import audit
+from ops.models import AuditFinding
 from sos.console_access import may_moderate
 from sos.models import SosEvent, SosStatus, with_dispatch
 from sos.schemas import incident_data
@@ -27,25 +29,31 @@ class ModerationConsumer(StateConsumer):
         return MODERATION
 
     def read_state(self, user: Any) -> State:
-        """The active incidents, the ones resolved just now, and the moderator's own alarms."""
+        """The active incidents, those resolved just now, the moderator's own alarms, and what the auditor found."""
         incidents = list(SosEvent.objects.active().select_related("person").order_by("-opened_at")[:MOST])
         since = clock.now() - RECENT
         incidents += SosEvent.objects.filter(status=SosStatus.RESOLVED, all_clear_at__gt=since).select_related(
             "person"
         )[:MOST]
         alarms = Notification.objects.filter(recipient_id=user.pk, kind="alarm", read_at__isnull=True)[:20]
+        findings = AuditFinding.objects.open(since=clock.now() - audit.FRESH)
         return {
             "incidents": [
                 {**incident_data(incident), "person_name": incident.person.get_full_name()}
                 for incident in with_dispatch(incidents)
             ],
             "notifications": [{"id": str(alarm.pk), "title": alarm.title, "body": alarm.body} for alarm in alarms],
+            "findings": [{"id": row.key, "title": row.title, "body": row.body} for row in findings],
         }
 
     def events(self, before: State, after: State) -> list[Event]:
-        """The incident events, and notification for alarms."""
+        """The incident events, notification for alarms, and finding or finding_gone for what the auditor found."""
         alarms = [("notification", new) for old, new in changed_rows(before, after, "notifications") if new and not old]
-        return [*incident_events(before, after), *alarms]
+        findings = [
+            ("finding", new) if new else ("finding_gone", old or {})
+            for old, new in changed_rows(before, after, "findings")
+        ]
+        return [*incident_events(before, after), *alarms, *findings]
 
 
 def incident_events(before: State, after: State) -> list[Event]:

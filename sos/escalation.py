@@ -31,6 +31,8 @@ LIMIT = 200
 POSTPONED = timedelta(seconds=30)
 # How far back a look for dead letters goes; older ones are met when the next round is due.
 FRESH_DEAD_LETTERS = timedelta(seconds=30)
+# The key of the line in the timeline with which a ladder ends that reached somebody, but found nobody who helps.
+OVER = "rounds-over"
 
 
 class Opening(Protocol):
@@ -243,7 +245,7 @@ def _give_up(incident: SosEvent, contacts: list[Standing], *, now: datetime) -> 
     text = f"All rounds are over: {reached} of {len(contacts)} contacts reached, and nobody says that they are helping."
     return _finish(
         incident,
-        timeline.entry(incident.pk, TimelineKind.WAVE, text, key="rounds-over", at=now),
+        timeline.entry(incident.pk, TimelineKind.WAVE, text, key=OVER, at=now),
         title="Nobody is helping",
         changes={"next_wave_at": None},
     )

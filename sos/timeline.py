@@ -12,8 +12,14 @@ MOST_LETTERS = 300
 
 def entry(incident_id: UUID, kind: TimelineKind, text: str, *, key: str, at: datetime) -> TimelineEntry:
     """An unsaved line; `key` decides its identity within the incident."""
-    entry_id = uuid5(NAMESPACE, f"timeline:{incident_id}:{key}")
-    return TimelineEntry(id=entry_id, incident_id=incident_id, at=at, kind=kind, text=text[:MOST_LETTERS])
+    return TimelineEntry(
+        id=entry_id(incident_id, key), incident_id=incident_id, at=at, kind=kind, text=text[:MOST_LETTERS]
+    )
+
+
+def entry_id(incident_id: UUID, key: str) -> UUID:
+    """The identity of a line."""
+    return uuid5(NAMESPACE, f"timeline:{incident_id}:{key}")
 
 
 def note(incident_id: UUID, kind: TimelineKind, text: str, *, key: str, at: datetime) -> None:

@@ -36,8 +36,13 @@ FIXED = {
     "PAGERDUTY_ROUTING_KEY": "",
     "SECRET_KEY_FALLBACKS": "",
     "METRICS_TOKEN": "",
-    "DEADMAN_URL": "",
     "ALIVE_FILE": "",
+    "DEADMAN_URL": "",
+    "AUDIT_OVERDUE_SECONDS": "60",
+    "AUDIT_UNACCEPTED_SECONDS": "60",
+    "AUDIT_OUTBOX_SECONDS": "30",
+    "AUDIT_WORKER_SECONDS": "30",
+    "AUDIT_SKEW_SECONDS": "30",
 }
 
 os.environ.update(FIXED)

@@ -153,7 +153,7 @@ class TestOtherFailures:
         assert response.json() == {"detail": "There is nothing here.", "code": "not_found"}
 
     def test_a_host_that_is_not_ours_is_400(self, client: Client) -> None:
-        response = client.get("/healthz", headers={"host": "evil.example"})
+        response = client.get("/no/such/page", headers={"host": "evil.example"})
         assert response.status_code == 400
         assert_plain(response)
 

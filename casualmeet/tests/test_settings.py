@@ -230,3 +230,10 @@ class TestProductionExample:
         assert given["SECRET_KEY"].startswith("change-me")
         for name in ("TWILIO_AUTH_TOKEN", "FAST2SMS_API_KEY", "DEMO_PASSWORD"):
             assert given[name] == ""
+
+
+def test_the_dead_man_s_switch_is_asked_over_https_only() -> None:
+    refused = python("-c", "import casualmeet.settings", DEADMAN_URL="http://ping.example.net/1")
+    assert "DEADMAN_URL must start with https://." in refused.stderr
+    local = "http://127.0.0.1:8001/1"
+    assert setting("DEADMAN_URL", DEADMAN_URL=local) == {"DEADMAN_URL": local}

@@ -7,7 +7,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 from casualmeet import clock
-from ops.models import JobRun, JobStatus
+from ops.models import AuditFinding, JobRun, JobStatus, WorkerBeat
 from ops.runs import run_id
 from sos.tests.test_console import (  # noqa: F401 - a fixture is used by being there
     _joinless_permissions_on_mongodb,
@@ -64,3 +64,12 @@ def test_failed_ones_are_run_again_by_who_may_change_them() -> None:
     assert "2 left alone" in text
     assert [row.pk for row in JobRun.objects.filter(next_try_at__isnull=False)] == [failed.pk]
     assert LogEntry.objects.get().change_message == "Run again"
+
+
+def test_who_may_view_sees_the_auditor_s_findings_and_the_workers() -> None:
+    now = clock.now()
+    AuditFinding.objects.create(key="k", title="No dispatcher is running", first_seen_at=now, last_seen_at=now)
+    WorkerBeat.objects.create(role="timer", node="host:8", started_at=now, cycle_at=now)
+    client = staff("view_auditfinding", "view_workerbeat")
+    assert "No dispatcher is running" in client.get("/admin/ops/auditfinding/").content.decode()
+    assert "host:8" in client.get("/admin/ops/workerbeat/").content.decode()

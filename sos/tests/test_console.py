@@ -13,7 +13,11 @@ from django.urls import reverse
 from django.utils.html import escape
 
 from casualmeet import clock
+from notifications import auditing
 from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus, Notification
+from ops import audit
+from ops.audit import Finding
+from ops.models import AuditFinding, WorkerBeat
 from safety.models import MeetingTimer, TrustedContact, User
 from sos import incidents
 from sos.admin import distance_m
@@ -303,6 +307,46 @@ class TestBoard:
         text = client.get("/admin/board/").text
         assert 'data-active="3"' in text
         assert "2 more active incidents" in text
+
+
+class TestFindings:
+    @pytest.fixture(autouse=True)
+    def _one_check(self, monkeypatch):
+        self.found = [Finding("k", "No dispatcher is running", "Start one.")]
+        monkeypatch.setattr(audit, "checks", lambda: {"workers": lambda _now: self.found})
+
+    def board(self, client):
+        return client.get("/admin/board/").text
+
+    def test_an_alarm_until_it_is_read_then_a_line_as_long_as_it_is_so(self, client, moderator):
+        auditing.run()
+        assert self.board(client).count("No dispatcher is running</strong>") == 1
+        assert "Wrong just now" not in self.board(client)
+        client.post(reverse("admin:alarm-read", args=[Notification.objects.get().pk]))
+        board = self.board(client)
+        assert "Wrong just now" in board
+        assert '<li class="critical">' in board
+        assert board.count("No dispatcher is running") == 1
+        self.found.clear()
+        auditing.run()
+        assert "No dispatcher is running" not in self.board(client)
+        assert "Wrong just now" not in self.board(client)
+
+    def test_what_was_put_right_before_anybody_read_the_alarm_leaves_nothing(self, client):
+        auditing.run()
+        self.found.clear()
+        auditing.run()
+        assert "No dispatcher is running" not in self.board(client)
+
+    def test_when_nobody_audits_the_board_says_so(self, client):
+        auditing.run()
+        assert "The auditor has not looked" not in self.board(client)
+        WorkerBeat.objects.update(cycle_at=clock.now() - timedelta(minutes=12))
+        AuditFinding.objects.update(last_seen_at=clock.now() - timedelta(minutes=12))
+        Notification.objects.all().delete()
+        board = self.board(client)
+        assert "The auditor has not looked for 12 min" in board
+        assert "No dispatcher is running" not in board, "nobody knows whether it is still so"
 
 
 class TestAlarms:

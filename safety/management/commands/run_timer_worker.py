@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand
 
 from casualmeet import clock
 from notifications import dispatch
+from ops import beats
 from ops.chores import Chore, Chores
 from ops.worker import run_cycles, stop_on_signals
 from safety import expiry, failsafe, prompts, stops
@@ -56,7 +57,10 @@ class Command(BaseCommand):
         self.stdout.write(f"Expiring timers every {poll:g} s, {batch} at a time. Ctrl-C stops.")
         chores = Chores(CHORES)
         run_cycles(
-            lambda: _turn(chores, batch=batch), stop=stop, wait=lambda result: _sleep(stop, result, poll, chores)
+            lambda: _turn(chores, batch=batch),
+            stop=stop,
+            wait=lambda result: _sleep(stop, result, poll, chores),
+            role=beats.TIMER,
         )
         for thread in beside:
             thread.join()
