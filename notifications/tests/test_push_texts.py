@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from notifications.texts import AlertFacts, Kind, compose_push
+from notifications.texts.facts import SAID
 
 NOW = datetime(2026, 3, 14, 16, 0, tzinfo=UTC)
-PUSHED = [kind for kind in Kind if kind not in {Kind.INVITATION, Kind.FAIL_SAFE, Kind.REPLY}]
+PUSHED = [kind for kind in Kind if kind not in SAID | {Kind.INVITATION, Kind.FAIL_SAFE, Kind.RECONFIRM}]
 LONGEST = {
     "Latin": "Maximiliana Featherstonehaugh " * 3,
     "Devanagari": "क्षत्रिय श्रीवास्तव " * 5,

@@ -3,7 +3,7 @@
 import json
 import re
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import product
 from typing import Any
 
@@ -16,14 +16,17 @@ from notifications.texts import (
     LINKED,
     MAX_SEGMENTS,
     AlertFacts,
+    Figures,
     Kind,
     compose,
+    compose_digest,
     dlt_template,
     dlt_variables,
     format_position,
     is_gsm7,
     segments,
 )
+from notifications.texts.facts import SAID
 from notifications.texts.gsm import units, utf16_units
 from notifications.texts.typed import clean, cut
 
@@ -47,6 +50,9 @@ NOW = {
     Kind.INVITATION: ist(21, 0),
     Kind.FAIL_SAFE: ist(20, 0),
     Kind.REPLY: ist(21, 20),
+    Kind.RECONFIRM: ist(11, 0),
+    Kind.DIGEST: ist(7, 0),
+    Kind.SELF_TEST: ist(6, 0),
 }
 
 
@@ -83,6 +89,8 @@ def facts(kind: Kind, **changes: Any) -> AlertFacts:
         Kind.CHECK_PROMPT: {"happened_at": ist(21, 30), "minutes_left": 15},
         Kind.FAIL_SAFE: {"happened_at": ist(21, 30), "reference": "K7QM2X4P"},
         Kind.REPLY: {"said": "CasualMeet: good. Your timer is ended, nobody is alerted."},
+        Kind.DIGEST: {"said": "CasualMeet 13 Mar: 12 alarms, 2 open."},
+        Kind.SELF_TEST: {"said": "CasualMeet test of twilio, 14 Mar 06:00. Nothing to do."},
     }
     return AlertFacts(**{**given_, **by_kind.get(kind, {}), **changes})
 
@@ -136,6 +144,12 @@ GOLDEN_ENGLISH = {
         "Call +919812345678. No answer? Dial 112 and read this. Automatic text, ref K7QM2X4P."
     ),
     Kind.REPLY: "CasualMeet: good. Your timer is ended, nobody is alerted.",
+    Kind.RECONFIRM: (
+        "CasualMeet: Priya Sharma still counts on you as trusted contact. Still willing? Open the link: "
+        f"{LINK} STOP to end."
+    ),
+    Kind.DIGEST: "CasualMeet 13 Mar: 12 alarms, 2 open.",
+    Kind.SELF_TEST: "CasualMeet test of twilio, 14 Mar 06:00. Nothing to do.",
 }
 
 GOLDEN_HINDI = {
@@ -160,7 +174,9 @@ GOLDEN_HINDI = {
         "CasualMeet बैकअप अलर्ट: प्रिया शर्मा ने 21:30 IST, 14 Mar तक चेक-इन नहीं किया, हमारी सेवा शायद बंद है। "
         "+919812345678 पर कॉल करें। जवाब न मिले तो 112 पर फ़ोन कर यह पढ़ें। स्वचालित SMS, K7QM2X4P।"
     ),
-    Kind.REPLY: GOLDEN_ENGLISH[Kind.REPLY],  # composed when it was queued, in the language of then
+    Kind.RECONFIRM: (f"CasualMeet: प्रिया शर्मा के आप भरोसेमंद संपर्क हैं। क्या अब भी तैयार हैं? बताएँ: {LINK} बंद: STOP।"),
+    # Composed when they were queued, in the language of then.
+    **{kind: GOLDEN_ENGLISH[kind] for kind in SAID},
 }
 
 
@@ -477,6 +493,50 @@ def test_a_phone_that_is_none_is_left_out() -> None:
 def test_an_unknown_language_reads_english() -> None:
     assert text(Kind.SOS, "ta") == GOLDEN_ENGLISH[Kind.SOS]
     assert text(Kind.SOS, "hi-IN") == text(Kind.SOS, "hi")
+
+
+@pytest.mark.parametrize("name", ["Priya Sharma", "W" * 60])
+@pytest.mark.parametrize("repeat", [0, 1])
+def test_a_question_whether_they_still_will_fits_one_part_and_says_how_to_end_it(name: str, repeat: int) -> None:
+    link = "https://safety.example.org/c/abcdefghijkmnopqrstuvwxy"
+    message = text(Kind.RECONFIRM, repeat=repeat, person_name=name, link=link)
+    assert message.endswith(f"{link} STOP to end.")
+    assert segments(message) == 1
+
+
+def figures(**changes: Any) -> Figures:
+    return Figures(**{"day": date(2025, 3, 13), "incidents": 12, "unresolved": 2, **changes})
+
+
+def test_the_digest_reads_word_for_word() -> None:
+    busy = figures(nobody_reached=1, dead_letters=3, accepted=(2.4, 9.0), acknowledged=(240.0, 7300.0))
+    assert compose_digest(busy, "en") == (
+        "CasualMeet 13 Mar: 12 alarms, 2 open, 1 with nobody reached, 3 dead letters. First accepted 2 s/9 s. "
+        "Answered 4 min/2 h (median/longest)."
+    )
+    assert compose_digest(figures(failing=["fast2sms"]), "hi") == "CasualMeet 13 Mar: 12 अलार्म, 2 खुले। ख़राब: fast2sms।"
+    assert (
+        compose_digest(figures(incidents=1, dead_letters=1), "en")
+        == "CasualMeet 13 Mar: 1 alarm, 2 open, 1 dead letter."
+    )
+
+
+@pytest.mark.parametrize(("language", "parts"), [("en", 1), ("hi", 2)])
+def test_the_busiest_digest_fits_even_as_a_repeat(language: str, parts: int) -> None:
+    said = compose_digest(
+        figures(
+            incidents=10**6,
+            unresolved=10**6,
+            nobody_reached=10**6,
+            dead_letters=10**6,
+            failing=["fast2sms", "twilio", "twilio-voice", "fcm", "webpush"],
+            accepted=(10**7, 10**8),
+            acknowledged=(10**7, 10**8),
+        ),
+        language,
+    )
+    assert segments(text(Kind.DIGEST, language, repeat=97, said=said)) <= parts
+    assert "1000000" in said
 
 
 @pytest.mark.parametrize("link", ["", "https://x.y/a b", "https://x.y/ü", "a" * 81, "x\n", "a%20b"])

@@ -6,6 +6,7 @@ templates. Rules and examples: the messages page of the design.
 
 from notifications.texts.answers import Topic, compose_answer
 from notifications.texts.compose import LINKED, MAX_LINK, compose
+from notifications.texts.digest import Figures, compose_digest
 from notifications.texts.dlt import MAX_VARIABLE, dlt_template, dlt_variables
 from notifications.texts.facts import ALERTS, AlertFacts, Kind, format_position
 from notifications.texts.fitting import MAX_SEGMENTS
@@ -21,11 +22,13 @@ __all__ = [
     "MAX_VARIABLE",
     "AlertFacts",
     "Ending",
+    "Figures",
     "Kind",
     "Topic",
     "compose",
     "compose_answer",
     "compose_call",
+    "compose_digest",
     "compose_ending",
     "compose_push",
     "dlt_template",

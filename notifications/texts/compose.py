@@ -7,14 +7,14 @@ from typing import Final
 
 from notifications.texts import moments
 from notifications.texts.english import ENGLISH
-from notifications.texts.facts import ALERTS, AlertFacts, Kind
+from notifications.texts.facts import ALERTS, SAID, AlertFacts, Kind
 from notifications.texts.fitting import Offer, fill, fits
 from notifications.texts.hindi import HINDI
 from notifications.texts.typed import clean, cuts
 from notifications.texts.wording import PositionWording, Wording
 
 MAX_LINK: Final = 80
-LINKED: Final = ALERTS | {Kind.UPDATE, Kind.INVITATION}
+LINKED: Final = ALERTS | {Kind.UPDATE, Kind.INVITATION, Kind.RECONFIRM}
 """The kinds whose text carries the link."""
 
 FRESH_FOR: Final = timedelta(minutes=10)
@@ -152,7 +152,7 @@ def compose(facts: AlertFacts, *, language: str, link: str, now: datetime, repea
     """The text of a message for a carrier that takes free text.
 
     `language` is `en` or `hi` (a region such as `hi-IN` is fine; others read English). `link` is
-    the one link, used by alerts, updates and invitations. `now` (aware) decides whether the fix
+    the one link, used by the kinds in LINKED. `now` (aware) decides whether the fix
     is fresh. `repeat` counts earlier texts about the same thing; from 1 on the text says so.
     Limits by kind are in fitting.MAX_SEGMENTS and hold whatever people typed.
 
@@ -171,8 +171,10 @@ def compose(facts: AlertFacts, *, language: str, link: str, now: datetime, repea
         floor, offers = _check_prompt(scene)
     elif facts.kind is Kind.FAIL_SAFE:
         floor, offers = _fail_safe(scene)
-    elif facts.kind is Kind.REPLY:
+    elif facts.kind in SAID:
         floor, offers = {"said": facts.said}, []
+    elif facts.kind is Kind.RECONFIRM:
+        floor, offers = _reconfirm(scene)
     else:
         floor, offers = _invitation(scene)
     # The repeat mark is offered like any part, but its floor already says it.
@@ -360,4 +362,15 @@ def _invitation(scene: Scene) -> Draft:
         ("name", names),
         ("ask", words.invitation_ask),
         ("end", words.invitation_end),
+    ]
+
+
+def _reconfirm(scene: Scene) -> Draft:
+    words = scene.words
+    names = cuts(scene.name, LONGEST_TYPED)
+    floor = {"name": names[-1], "ask": words.reconfirm_ask[-1], "end": "", "link": scene.link}
+    return floor, [
+        ("end", (words.reconfirm_end,)),
+        ("name", names),
+        ("ask", words.reconfirm_ask),
     ]

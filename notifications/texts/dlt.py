@@ -1,6 +1,5 @@
 """DLT messages (India): a registered template and the variables that fill it."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from string import Formatter
 from typing import Final
@@ -89,17 +88,16 @@ def _parts(scene: Scene) -> tuple[dict[str, str], list[Offer]]:
 
 
 def _again(scene: Scene) -> str:
-    own: Mapping[bool, str] = {True: scene.words.dlt.first_invitation, False: scene.words.dlt.first}
-    invitation = scene.facts.kind is Kind.INVITATION
-    if not scene.repeat:
-        return own[invitation]
-    if invitation:
-        return scene.words.dlt.repeated_invitation(scene.repeat + 1)
-    return scene.again.lstrip(", ")
+    words, kind, number = scene.words.dlt, scene.facts.kind, scene.repeat + 1
+    if kind is Kind.INVITATION:
+        return words.repeated_invitation(number) if scene.repeat else words.first_invitation
+    if kind is Kind.RECONFIRM:
+        return words.repeated_question(number) if scene.repeat else words.first_question
+    return scene.again.lstrip(", ") if scene.repeat else words.first
 
 
 def _said(scene: Scene) -> str:
-    """The beginning of a reply, without the name that the template has."""
+    """The beginning of what is said, without the name that the template has."""
     again = scene.again_short
     said = scene.typed(scene.facts.said.removeprefix("CasualMeet: ")) or scene.words.dlt.nobody
     return cut(said, MAX_VARIABLE - utf16_units(again)) + again

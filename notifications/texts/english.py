@@ -61,10 +61,18 @@ _DLT: Final = DltWording(
             "Call {phone}, else dial 112. Automatic text, ref {reference}."
         ),
         Kind.REPLY: "CasualMeet reply: {said}. More in the app or on the alert's page.",
+        Kind.RECONFIRM: (
+            "CasualMeet {again}: {name} has you as trusted contact. Still willing? Open the link: {link} "
+            "Reply STOP to end our texts."
+        ),
+        Kind.DIGEST: "CasualMeet yesterday: {said}. More in the app.",
+        Kind.SELF_TEST: "CasualMeet carrier test: {said}. Nothing to do.",
     },
     first="new alert",
     first_invitation="invitation",
     repeated_invitation=lambda number: f"{_ordinal(number)} invitation",
+    first_question="question",
+    repeated_question=lambda number: f"question, {_ordinal(number)} time",
     no_position="No GPS, planned place",
     nowhere="not known",
     nobody="not given",
@@ -96,6 +104,9 @@ ENGLISH: Final = Wording(
             "Automatic text{reference}."
         ),
         Kind.REPLY: "{said}{again}",
+        Kind.RECONFIRM: "CasualMeet{again}: {name}{ask} {link}{end}",
+        Kind.DIGEST: "{said}{again}",
+        Kind.SELF_TEST: "{said}{again}",
     },
     repeated=_repeated,
     repeated_short=_repeated_short,
@@ -176,5 +187,11 @@ ENGLISH: Final = Wording(
         " Ignore if you don't know them.",
         " Ignore if unknown.",
     ),
+    reconfirm_ask=(
+        " still counts on you as trusted contact. Still willing? Open the link:",
+        " has you as SOS contact. Still willing? Open:",
+        ": still SOS contact?",
+    ),
+    reconfirm_end=" STOP to end.",
     dlt=_DLT,
 )

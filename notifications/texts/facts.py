@@ -26,10 +26,16 @@ class Kind(StrEnum):
     INVITATION = "invitation"
     FAIL_SAFE = "fail_safe"
     REPLY = "reply"
+    RECONFIRM = "reconfirm"
+    DIGEST = "digest"
+    SELF_TEST = "self_test"
 
 
 ALERTS = frozenset({Kind.MISSED_CHECK_IN, Kind.SOS, Kind.DURESS})
 """The kinds that call for help."""
+
+SAID = frozenset({Kind.REPLY, Kind.DIGEST, Kind.SELF_TEST})
+"""The kinds whose whole text was composed when they were queued."""
 
 
 def format_position(latitude: float, longitude: float) -> str:
@@ -52,8 +58,8 @@ class AlertFacts:
     raise ValueError. Degrees are WGS 84, `accuracy_m` metres, `late_seconds` how long after it
     was due the alert was made. A position that can't be true (not finite, off the globe, 0,0, half
     missing) counts as none; NUL and lone surrogates, which databases refuse, are removed.
-    `agreed_word` is the authenticity word of the contact who is written to. `said` is the whole text of a
-    reply, from `compose_answer`.
+    `agreed_word` is the authenticity word of the contact who is written to. `said` is the whole text of
+    the kinds in SAID, such as a reply's from `compose_answer`.
     """
 
     kind: Kind

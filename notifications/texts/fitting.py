@@ -26,6 +26,9 @@ MAX_SEGMENTS: Final[Mapping[Kind, tuple[int, int]]] = {
     Kind.INVITATION: (2, 2),
     Kind.FAIL_SAFE: (2, 3),
     Kind.REPLY: (1, 2),
+    Kind.RECONFIRM: (1, 2),
+    Kind.DIGEST: (1, 2),
+    Kind.SELF_TEST: (1, 2),
 }
 """Most SMS parts by kind: in GSM-7, in UCS-2."""
 

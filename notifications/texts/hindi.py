@@ -35,10 +35,15 @@ _DLT: Final = DltWording(
             "कॉल {phone}, नहीं तो 112 मिलाएँ। स्वचालित SMS, {reference}।"
         ),
         Kind.REPLY: "CasualMeet जवाब: {said}। ऐप या अलर्ट का पेज देखें।",
+        Kind.RECONFIRM: ("CasualMeet {again}: {name} के भरोसेमंद संपर्क हैं, अब भी तैयार? {link} बंद: STOP।"),
+        Kind.DIGEST: "CasualMeet कल: {said}। ऐप देखें।",
+        Kind.SELF_TEST: "CasualMeet जाँच: {said}। कुछ न करें।",
     },
     first="अलर्ट",
     first_invitation="निमंत्रण",
     repeated_invitation=lambda number: f"निमंत्रण ({number})",
+    first_question="सवाल",
+    repeated_question=lambda number: f"सवाल ({number})",
     no_position="GPS नहीं, तय जगह",
     nowhere="पता नहीं",
     nobody="नहीं बताया",
@@ -66,6 +71,9 @@ HINDI: Final = Wording(
             "CasualMeet बैकअप अलर्ट{again}: {name}{event}, हमारी सेवा शायद बंद है।{call}{dial} स्वचालित SMS{reference}।"
         ),
         Kind.REPLY: "{said}{again}",
+        Kind.RECONFIRM: "CasualMeet{again}: {name}{ask} {link}{end}",
+        Kind.DIGEST: "{said}{again}",
+        Kind.SELF_TEST: "{said}{again}",
     },
     repeated=_repeated,
     repeated_short=_repeated_short,
@@ -134,5 +142,11 @@ HINDI: Final = Wording(
         " का अनुरोध, संपर्क बनें:",
     ),
     invitation_end=(" अनजान हों तो अनदेखा करें।", " अनजान? अनदेखा करें।"),
+    reconfirm_ask=(
+        " के आप भरोसेमंद संपर्क हैं। क्या अब भी तैयार हैं? बताएँ:",
+        " के संपर्क हैं, अब भी तैयार? बताएँ:",
+        " के संपर्क, अब भी?",
+    ),
+    reconfirm_end=" बंद: STOP।",
     dlt=_DLT,
 )

@@ -1,7 +1,7 @@
 """Local times as texts show them, the same under every locale."""
 
 import re
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -40,5 +40,9 @@ def _offset(offset: timedelta) -> str:
 
 def day(moment: datetime, where: tzinfo) -> str:
     """Local date, `14 Mar`."""
-    local = moment.astimezone(where)
+    return date_in_short(moment.astimezone(where))
+
+
+def date_in_short(local: date) -> str:
+    """`14 Mar`."""
     return f"{local.day} {_MONTHS[local.month - 1]}"

@@ -51,7 +51,7 @@ def compose_push(facts: AlertFacts, *, language: str, now: datetime, repeat: int
     """Title and body of a push, with a line break between them.
 
     Languages, `now` and `repeat` as in `compose`. It says no more than the text does: no PIN, and not that a duress
-    PIN was used. Raises ValueError for what is only ever texted (invitations, replies, fail-safe alerts), and for a
+    PIN was used. Raises ValueError for what is only ever texted, such as invitations and replies, and for a
     `now` without a zone.
     """
     scene = scene_of(facts, language=language, now=now, repeat=repeat)

@@ -69,6 +69,8 @@ class Wording:
     """Takes `reference`."""
     invitation_ask: tuple[str, ...]
     invitation_end: tuple[str, ...]
+    reconfirm_ask: tuple[str, ...]
+    reconfirm_end: str
     dlt: "DltWording"
 
 
@@ -80,6 +82,8 @@ class DltWording:
     first: str
     first_invitation: str
     repeated_invitation: Callable[[int], str]
+    first_question: str
+    repeated_question: Callable[[int], str]
     no_position: str
     nowhere: str
     nobody: str
