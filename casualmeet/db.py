@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import psycopg
 from django.db import IntegrityError, close_old_connections, connection, models, transaction
-from django.db.models import Value
+from django.db.models import Q, Value
 from django.db.utils import DatabaseError
 
 from casualmeet import bulk
@@ -132,6 +132,36 @@ def insert_one(row: models.Model) -> bool:
     except IntegrityError:
         return False
     return True
+
+
+def in_batches(rows: models.QuerySet[M], *, by: str, size: int) -> Iterator[list[M]]:
+    """The rows, the smallest `by` first and each once, also where what is done with them takes them out of the query.
+
+    One that is passed over is not met again. `by` is a field that none of the rows has empty.
+    """
+    left = rows.order_by(by, "pk")
+    while batch := list(left[:size]):
+        yield batch
+        edge = getattr(batch[-1], by)
+        left = rows.filter(Q(**{f"{by}__gt": edge}) | Q(**{by: edge, "pk__gt": batch[-1].pk})).order_by(by, "pk")
+
+
+def delete_in_batches(rows: models.QuerySet[M], *, size: int = 500) -> int:
+    """Delete the rows, and what hangs on them, in portions that hold no lock for long. Returns how many there were.
+
+    It may be broken off anywhere: the next call goes on.
+    """
+    deleted = 0
+    while keys := list(rows.order_by().values_list("pk", flat=True)[:size]):
+        deleted += _delete(rows, keys)
+    return deleted
+
+
+@retry_transient
+def _delete(rows: models.QuerySet[M], keys: Sequence[Any]) -> int:
+    """Those of the keys that still are what was asked for."""
+    _, counts = rows.filter(pk__in=keys).delete()
+    return counts.get(rows.model._meta.label, 0)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -1,5 +1,6 @@
 """Every setting, from the environment, with defaults that are safe in production. `.env.example` explains each."""
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -230,6 +231,29 @@ AUDIT_UNACCEPTED_SECONDS = env.int("AUDIT_UNACCEPTED_SECONDS", default=60)
 AUDIT_OUTBOX_SECONDS = env.int("AUDIT_OUTBOX_SECONDS", default=30)
 AUDIT_WORKER_SECONDS = env.int("AUDIT_WORKER_SECONDS", default=30)
 AUDIT_SKEW_SECONDS = env.int("AUDIT_SKEW_SECONDS", default=30)
+
+# How long things are kept
+
+PURGE_POSITIONS_HOURS = env.int("PURGE_POSITIONS_HOURS", default=24)
+PURGE_TIMERS_DAYS = env.int("PURGE_TIMERS_DAYS", default=90)
+PURGE_INCIDENT_DETAILS_DAYS = env.int("PURGE_INCIDENT_DETAILS_DAYS", default=30)
+PURGE_INCIDENTS_DAYS = env.int("PURGE_INCIDENTS_DAYS", default=90)
+PURGE_RECEIPTS_DAYS = env.int("PURGE_RECEIPTS_DAYS", default=365)
+if min(PURGE_POSITIONS_HOURS, PURGE_TIMERS_DAYS, PURGE_INCIDENT_DETAILS_DAYS, PURGE_RECEIPTS_DAYS) < 1:
+    # Contacts may look at an alert for a day after its end: until then it must be whole.
+    raise ImproperlyConfigured("The PURGE_… settings must be 1 or more.")
+if PURGE_INCIDENTS_DAYS < PURGE_INCIDENT_DETAILS_DAYS:
+    raise ImproperlyConfigured("PURGE_INCIDENTS_DAYS must not be less than PURGE_INCIDENT_DETAILS_DAYS.")
+
+# Scheduled jobs
+
+RECONFIRM_DAYS = env.int("RECONFIRM_DAYS", default=182)
+DIGEST_CRON = env.str("DIGEST_CRON", default="0 7 * * *")
+DIGEST_TIME_ZONE = env.str("DIGEST_TIME_ZONE", default="UTC")
+SELFTEST_PHONE = env.str("SELFTEST_PHONE", default="")
+SELFTEST_CRON = env.str("SELFTEST_CRON", default="0 6 * * *")
+if SELFTEST_PHONE and not re.fullmatch(r"\+[1-9][0-9]{6,14}", SELFTEST_PHONE):
+    raise ImproperlyConfigured("SELFTEST_PHONE must be like +919812345678.")
 
 # Carriers
 

@@ -149,7 +149,8 @@ def _open_attempt(delivery: Delivery, around: Surroundings, *, now: datetime) ->
     if delivery.channel == Channel.PUSH and target is None:
         _bury(delivery, error_class="gone", detail="This browser or app takes no pushes any more.", now=now)
         return None
-    route: Sequence[str] = routing.route(target.kind if target else delivery.address, channel=delivery.channel)
+    served = routing.route(target.kind if target else delivery.address, channel=delivery.channel)
+    route: Sequence[str] = retrying.allowed(delivery, served)
     if delivery.attempt_count and around.circuits.open:
         route = retrying.open_carriers(delivery, route)
     carrier = around.circuits.choose(route, preferred=delivery.carrier)

@@ -7,7 +7,6 @@ the queue: every step is a conditional update.
 
 import asyncio
 import logging
-import math
 import queue
 import threading
 import time
@@ -18,7 +17,7 @@ from django.conf import settings
 
 from casualmeet import clock
 from casualmeet.db import is_transient
-from notifications import health, polling, receipts, retention, wake
+from notifications import health, polling, receipts, wake
 from notifications.answers import finish, finish_found
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
@@ -33,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 RECOVERY_SECONDS = 2.0
 RECEIPTS_SECONDS = 1.0
-TRIM_SECONDS = 600.0
 GATHER_SECONDS = 0.005
 # So many times the slots are claimed: what is claimed ahead fills a slot the moment it falls free.
 AHEAD = 2
@@ -153,17 +151,8 @@ def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None =
 
 
 def _poll(stop: threading.Event) -> None:
-    """Ask carriers for receipts that did not come, and clear away old jobs: beside the dispatching, which never waits."""
-    trimmed_at = -math.inf
-
-    def cycle() -> None:
-        nonlocal trimmed_at
-        polling.run_once(clock.now())
-        if time.monotonic() - trimmed_at > TRIM_SECONDS:
-            trimmed_at = time.monotonic()
-            retention.trim(clock.now())
-
-    run_cycles(cycle, stop=stop, wait=lambda _: stop.wait(RECEIPTS_SECONDS))
+    """Ask carriers for receipts that did not come: beside the dispatching, which never waits."""
+    run_cycles(lambda: polling.run_once(clock.now()), stop=stop, wait=lambda _: stop.wait(RECEIPTS_SECONDS))
 
 
 def _wait(poll_seconds: float) -> None:

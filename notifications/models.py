@@ -90,6 +90,7 @@ class Delivery(models.Model):
     attempt_count = models.PositiveSmallIntegerField(default=0)
     repeat = models.PositiveSmallIntegerField(default=0, help_text="How many earlier sends may have arrived.")
     carrier = models.CharField(max_length=20, blank=True, help_text="The carrier that is next, or that took it.")
+    pinned = models.BooleanField(default=False, help_text="By this carrier or not at all: a test of it.")
     simulated = models.BooleanField(default=False)
     lease_token = models.UUIDField(null=True, blank=True, editable=False, db_index=True)
     lease_until = models.DateTimeField(null=True, blank=True, editable=False)
@@ -117,6 +118,8 @@ class Delivery(models.Model):
             models.Index(fields=["address", "created_at"], name="invitations_by_number", condition=INVITATIONS),
             # Which jobs are old enough to go.
             models.Index(fields=["finished_at", "id"], name="finished_jobs", condition=ORDINARY),
+            # Which check prompts and replies are.
+            models.Index(fields=["finished_at"], name="finished_prompts", condition=Q(priority=Priority.SAFETY)),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(status__in=DeliveryStatus.values), name="delivery_status_known")
@@ -221,7 +224,10 @@ class InboundText(models.Model):
     replied = models.BooleanField(default=False)
 
     class Meta:
-        indexes = [models.Index(fields=["sender", "received_at"], name="inbound_by_sender")]
+        indexes = [
+            models.Index(fields=["sender", "received_at"], name="inbound_by_sender"),
+            models.Index(fields=["received_at"], name="inbound_by_age"),
+        ]
 
     def __str__(self) -> str:
         return f"text received at {self.received_at}"
@@ -267,7 +273,7 @@ class Notification(models.Model):
     body = models.CharField(max_length=300, blank=True)
     incident_id = models.UUIDField(null=True, blank=True)
     created_at = models.DateTimeField()
-    read_at = models.DateTimeField(null=True, blank=True)
+    read_at = models.DateTimeField(null=True, blank=True, db_index=True)
 
     class Meta:
         ordering = ["-created_at"]

@@ -1,21 +1,28 @@
-"""How long jobs (invitations, notices, digests) stay after they are over. What belongs to an incident is never deleted."""
+"""How long things stay after they are over: jobs (invitations, notices, digests), check prompts, replies, what came in,
+what was read. What belongs to an incident stays as long as its incident: `forget` and `delete` are for the rooms above.
+"""
 
+from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Count, Q
 
-from casualmeet.db import retry_transient
-from notifications.models import Delivery, DeliveryStatus
-from notifications.outbox import TAKEN
+from casualmeet.db import delete_in_batches, has_transactions, retry_transient
+from notifications.models import Delivery, DeliveryAttempt, DeliveryStatus, InboundText, Notification, Priority
+from notifications.outbox import PENDING, TAKEN
 
 KEEP_FINISHED: Final = 1_000
 KEEP_FAILED: Final = 5_000
 FAILED: Final = [DeliveryStatus.DEAD, DeliveryStatus.CANCELLED]
 # Until then the key of a delivery keeps it from being queued twice, and the limits on invitations count it.
 YOUNG: Final = timedelta(days=1)
+KEEP_PROMPTS: Final = timedelta(days=7)
+KEEP_INBOUND: Final = timedelta(days=30)
+KEEP_READ: Final = timedelta(days=90)
 BATCH: Final = 500
 
 
@@ -26,6 +33,59 @@ def trim(now: datetime) -> int:
     and it may be broken off anywhere: the next call goes on.
     """
     return _trim(TAKEN, keep=KEEP_FINISHED, now=now) + _trim(FAILED, keep=KEEP_FAILED, now=now)
+
+
+def trim_prompts(now: datetime) -> int:
+    """Delete the check prompts, and the replies to texts, that ended a week ago; returns how many."""
+    prompts = Delivery.objects.filter(priority=Priority.SAFETY, incident_id=None)
+    deleted = 0
+    for statuses in (TAKEN, FAILED):
+        old = prompts.filter(status__in=statuses, finished_at__lt=now - KEEP_PROMPTS)
+        while ids := list(old.order_by().values_list("id", flat=True)[:BATCH]):
+            deleted += _delete(ids, statuses)
+    if not has_transactions():
+        # What a crash left behind, or a person who acted just then: it was never let go.
+        held = prompts.filter(status=DeliveryStatus.HELD, created_at__lt=now - KEEP_PROMPTS)
+        deleted += delete_in_batches(held)
+    return deleted
+
+
+def trim_inbound(now: datetime) -> int:
+    """Delete what came in 30 days ago: no carrier repeats a text so late. Returns how many."""
+    return delete_in_batches(InboundText.objects.filter(received_at__lt=now - KEEP_INBOUND))
+
+
+def trim_read(now: datetime) -> int:
+    """Delete the in-app notifications that were read 90 days ago; returns how many."""
+    return delete_in_batches(Notification.objects.filter(read_at__lt=now - KEEP_READ))
+
+
+def count(incident_ids: Iterable[UUID]) -> Counter[UUID]:
+    """How many messages each of these incidents has."""
+    rows = Delivery.objects.filter(incident_id__in=list(incident_ids)).order_by().values("incident_id")
+    counted = rows.annotate(n=Count("id")).values_list("incident_id", "n")
+    return Counter({pk: n for pk, n in counted if pk})
+
+
+def forget(incident_ids: Iterable[UUID], *, now: datetime) -> None:
+    """Empty the messages of these incidents, which are over: what they said, to which number, what carriers answered.
+
+    What became of each stays. None of them can be sent any more.
+    """
+    rows = Delivery.objects.filter(incident_id__in=list(incident_ids))
+    rows.filter(status__in=PENDING).update(status=DeliveryStatus.CANCELLED, finished_at=now)
+    rows.update(cancel_requested=True, facts={}, address="", link="")
+    ids = list(rows.order_by().values_list("pk", flat=True))
+    for start in range(0, len(ids), BATCH):
+        attempts = DeliveryAttempt.objects.filter(delivery_id__in=ids[start : start + BATCH])
+        attempts.update(text="", raw="", detail="")
+
+
+def delete(incident_ids: Iterable[UUID]) -> None:
+    """Delete the messages of these incidents with their attempts, and what was said about them in the app."""
+    ids = list(incident_ids)
+    delete_in_batches(Delivery.objects.filter(incident_id__in=ids))
+    delete_in_batches(Notification.objects.filter(incident_id__in=ids))
 
 
 def _trim(statuses: list[DeliveryStatus], *, keep: int, now: datetime) -> int:

@@ -58,7 +58,12 @@ def plan(delivery: Delivery, *, carrier: str, answer: Answer, now: datetime) -> 
 def route_of(delivery: Delivery, *, tried: str) -> tuple[str, ...]:
     """The carriers for a delivery that `tried` was tried for: a push goes by its subscription's own service."""
     address = tried if delivery.channel == Channel.PUSH else delivery.address
-    return routing.route(address, channel=delivery.channel)
+    return allowed(delivery, routing.route(address, channel=delivery.channel))
+
+
+def allowed(delivery: Delivery, route: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the route that may take this delivery: all of them, or for a test of one carrier only that one."""
+    return tuple(name for name in route if name == delivery.carrier) if delivery.pinned else route
 
 
 def open_carriers(delivery: Delivery, route: Sequence[str], *, tries: int | None = None) -> list[str]:

@@ -1,4 +1,7 @@
-"""Old jobs go, the last 1,000 that went out and the last 5,000 that did not stay, and so does every incident's message."""
+"""Old jobs go, the last 1,000 that went out and the last 5,000 that did not stay, and so does every incident's message.
+
+And how long prompts, replies, incoming texts and read notifications stay.
+"""
 
 import threading
 from datetime import datetime, timedelta
@@ -9,9 +12,11 @@ import pytest
 from django.db import connection, connections
 
 from casualmeet import clock
-from notifications import outbox, retention
-from notifications.models import Delivery, DeliveryAttempt, Priority
+from notifications import inbox, jobs, outbox, retention
+from notifications.models import Delivery, DeliveryAttempt, InboundText, Notification, Priority
+from ops.tests.runs import TestRun
 from safety.contacts import INVITATIONS_PER_NUMBER, INVITATIONS_PER_PERSON
+from safety.tests.people import people
 
 pytestmark = pytest.mark.django_db
 
@@ -154,6 +159,64 @@ class TestWhatStays:
         assert retention.trim(clock.now()) == 1
         assert Delivery.objects.get(pk=made[0]).status == "queued"
         assert left() == {made[0], *made[2:]}
+
+
+class TestTheRest:
+    def test_prompts_and_replies_go_a_week_after_they_ended(self) -> None:
+        now = clock.now()
+        edge = now - retention.KEEP_PROMPTS
+        for status in ("delivered", "dead", "cancelled"):
+            (pk,) = rows(
+                1, status, priority=Priority.SAFETY, kind="check_prompt", ended=edge - timedelta(milliseconds=1)
+            )
+            attempt(pk)
+        kept = rows(2, priority=Priority.SAFETY, kind="reply", ended=edge)[-1:]
+        kept += rows(1, "queued", priority=Priority.SAFETY, finished_at=None, ended=edge - LONG_AGO)
+        kept += rows(1, priority=Priority.SAFETY, incident_id=uuid4(), ended=edge - LONG_AGO)
+        assert retention.trim_prompts(now) == 4
+        assert left() == set(kept)
+        assert not DeliveryAttempt.objects.exists()
+
+    @pytest.mark.skipif(not on_mongodb, reason="Only there they are held.")
+    def test_a_prompt_that_was_never_let_go_goes_too(self) -> None:
+        rows(
+            1, "held", priority=Priority.SAFETY, finished_at=None, ended=clock.now() - retention.KEEP_PROMPTS - LONG_AGO
+        )
+        assert retention.trim_prompts(clock.now()) == 1
+
+    def test_what_came_in_goes_after_30_days(self) -> None:
+        now = clock.now()
+        for key, at in (("a", now - timedelta(days=30, milliseconds=1)), ("b", now - timedelta(days=30))):
+            InboundText.objects.create(carrier_message_id=key, sender="+447700900123", received_at=at)
+        assert retention.trim_inbound(now) == 1
+        assert InboundText.objects.get().carrier_message_id == "b"
+
+    def test_what_was_read_goes_after_90_days_and_what_was_not_stays(self) -> None:
+        now, person = clock.now(), people(1)[0]
+        old = now - timedelta(days=90, milliseconds=1)
+        for key, read_at in (("read", old), ("just", now - timedelta(days=90)), ("unread", None)):
+            notice = inbox.notice(key=key, recipient_id=person.pk, kind="x", title=key, now=old)
+            notice.read_at = read_at
+            inbox.post([notice])
+        assert retention.trim_read(now) == 1
+        assert set(Notification.objects.values_list("title", flat=True)) == {"just", "unread"}
+
+    def test_p14_one_step_that_fails_stops_no_other_and_the_run_counts_as_failed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(_now: datetime) -> int:
+            raise ValueError("broken")
+
+        monkeypatch.setattr(retention, "trim_prompts", broken)
+        now = clock.now()
+        InboundText.objects.create(carrier_message_id="a", sender="+4477", received_at=now - timedelta(days=31))
+        with pytest.raises(ValueError, match="broken"):
+            jobs.trim(TestRun())
+        assert not InboundText.objects.exists()
+        monkeypatch.undo()
+        InboundText.objects.create(carrier_message_id="b", sender="+4477", received_at=now - timedelta(days=31))
+        assert jobs.trim(TestRun()) == "deleted 1 incoming texts"
+        assert jobs.trim(TestRun()) == "nothing to delete"
 
 
 @pytest.mark.django_db(transaction=True)
