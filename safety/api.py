@@ -1,5 +1,6 @@
 """Timers, contacts, positions and the SOS button over the JSON API."""
 
+from typing import cast
 from uuid import UUID
 
 from django.contrib.auth import authenticate
@@ -8,12 +9,13 @@ from ninja import Router, Status
 from casualmeet import clock
 from casualmeet.api_auth import ApiRequest, LoginThrottle
 from casualmeet.refusal import Refusal
-from safety import contacts, panic, positions, timers, tokens
-from safety.models import MeetingTimer, Position, TrustedContact
+from safety import contacts, panic, positions, purging, timers, tokens
+from safety.models import DeletionReceipt, MeetingTimer, Position, TrustedContact, User
 from safety.schemas import (
     ContactIn,
     ContactOut,
     Credentials,
+    DeletionOut,
     ExtendIn,
     PinIn,
     PositionIn,
@@ -130,6 +132,12 @@ def remove_contact(request: ApiRequest, contact_id: UUID) -> Status[None]:
     """Take a contact off the list."""
     contacts.remove(contacts.access_contact(request.auth, contact_id))
     return Status(204, None)
+
+
+@router.get("/safety/deletions", response=list[DeletionOut])
+def list_deletions(request: ApiRequest) -> list[DeletionReceipt]:
+    """What was deleted about you: the newest hundred receipts."""
+    return purging.receipts_of(cast("User", request.auth), most=NEWEST)
 
 
 def _pin(body: PinIn | None) -> str:

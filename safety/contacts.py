@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Iterable
 from datetime import timedelta
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from django.conf import settings
@@ -20,6 +21,8 @@ from safety.wording import clean
 from sos.triggers import Recipient
 
 Status = TrustedContact.Status
+Asked = TrustedContact.Asked
+NOT_ASKED: Final[dict[str, Any]] = {"asked": Asked.NOT, "asked_at": None, "question_id": None}
 TOKEN_ALPHABET = "abcdefghijkmnopqrstuvwxyz23456789"  # noqa: S105 - letters that SMS apps leave in a link
 TOKEN_LENGTH = 24
 # Invitations are texts to strangers that a stranger can cause: so they are limited.
@@ -57,7 +60,10 @@ def answer(contact: TrustedContact, *, accept: bool) -> bool:
         else (Status.DECLINED, [Status.PENDING])
     )
     now = clock.now()
-    changed = TrustedContact.objects.filter(pk=contact.pk, status__in=sources).update(status=target, answered_at=now)
+    changed = TrustedContact.objects.filter(pk=contact.pk, status__in=sources).update(
+        status=target, answered_at=now, **NOT_ASKED
+    )
+    _take_back_question(contact)
     contact.refresh_from_db()
     if changed:
         if not accept:
@@ -66,10 +72,23 @@ def answer(contact: TrustedContact, *, accept: bool) -> bool:
     return bool(changed)
 
 
+def confirm(contact: TrustedContact) -> bool:
+    """The contact was asked, and says that they are still there; False when that is how it stands already."""
+    mine = TrustedContact.objects.filter(pk=contact.pk, status=Status.VERIFIED, asked__gt=Asked.NOT)
+    changed = mine.update(answered_at=clock.now(), **NOT_ASKED)
+    if changed:
+        _take_back_question(contact)
+        if contact.asked == Asked.TOLD:
+            _notify(contact, f"{contact.name} is still your trusted contact", "")
+        contact.refresh_from_db()
+    return bool(changed)
+
+
 def remove(contact: TrustedContact) -> None:
     """Take the contact off the list; alerts that were sent stay on record."""
     TrustedContact.objects.filter(pk=contact.pk).delete()
     outbox.cancel_text(outbox.text_id("invitation", contact.pk), now=clock.now())
+    _take_back_question(contact)
     subscriptions.forget(contact.pk)
     if contact.status == Status.VERIFIED:
         _warn_if_last(contact, f"{contact.name} was removed")
@@ -108,6 +127,18 @@ def access_invitation(token: str) -> TrustedContact:
     return TrustedContact.objects.select_related("person").get(token=token)
 
 
+def addressee(contact: TrustedContact) -> outbox.Addressee:
+    """Where a text to the contact goes, with the link to their own page."""
+    link = f"{settings.PUBLIC_BASE_URL}/c/{contact.token}"
+    return outbox.Addressee(contact.pk, contact.name, contact.phone, contact.language, link)
+
+
+def _take_back_question(contact: TrustedContact) -> None:
+    """What was asked, as far as it is not out yet: they have answered, or are no contact any more."""
+    if contact.question_id:
+        outbox.cancel_text(contact.question_id, now=clock.now())
+
+
 def _insert(person: User, *, name: str, phone: str, language: str) -> TrustedContact:
     """In the lowest free slot; the unique constraints decide races for a slot and for a number."""
     for _ in range(2 * MAX_CONTACTS):
@@ -136,9 +167,8 @@ def _invitation(contact: TrustedContact, person: User) -> Delivery:
     facts = AlertFacts(
         kind=Kind.INVITATION, person_name=person.display_name, person_phone=person.phone, happened_at=contact.invited_at
     )
-    link = f"{settings.PUBLIC_BASE_URL}/c/{contact.token}"
     return outbox.text_to(
-        outbox.Addressee(contact.pk, contact.name, contact.phone, contact.language, link),
+        addressee(contact),
         key="invitation",
         kind=Kind.INVITATION,
         facts=facts.to_json(),

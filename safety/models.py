@@ -78,6 +78,14 @@ class TrustedContact(models.Model):
         DECLINED = "declined"
         LEFT = "left"
 
+    class Asked(models.IntegerChoices):
+        """Where asking them whether they still will stands."""
+
+        NOT = 0, "not asked"
+        ASKED = 1
+        REMINDED = 2
+        TOLD = 3, "the person was told that they don't answer"
+
     id = models.UUIDField(primary_key=True, default=uuid4, editable=False)
     person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="contacts", db_index=False)
     slot = models.PositiveSmallIntegerField(help_text="0 to 9: with its constraint, the limit of ten contacts.")
@@ -87,7 +95,12 @@ class TrustedContact(models.Model):
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
     token = models.CharField(max_length=32, unique=True, help_text="The secret part of the contact's own link.")
     invited_at = models.DateTimeField()
-    answered_at = models.DateTimeField(null=True, blank=True)
+    answered_at = models.DateTimeField(null=True, blank=True, help_text="Their latest word, also that they still will.")
+    asked = models.PositiveSmallIntegerField(
+        choices=Asked.choices, default=Asked.NOT, help_text="Since then: whether they still will."
+    )
+    asked_at = models.DateTimeField(null=True, blank=True, help_text="When that step was taken.")
+    question_id = models.UUIDField(null=True, blank=True, help_text="The latest text that asked them.")
 
     class Meta:
         ordering = ["slot"]
@@ -98,6 +111,8 @@ class TrustedContact(models.Model):
                 condition=Q(status__in=["pending", "verified", "declined", "left"]), name="contact_status_known"
             ),
         ]
+        # Who is to be asked again.
+        indexes = [models.Index(fields=["status", "asked", "answered_at"], name="contact_asked")]
 
     def __str__(self) -> str:
         return self.name
@@ -120,6 +135,7 @@ class TimerStatus(models.TextChoices):
 
 NO_TOKEN = UUID(int=0)
 LIVE_STATUSES = [TimerStatus.ACTIVE.value, TimerStatus.EXTENDED.value]
+ENDED_BY_PERSON = [TimerStatus.SAFE.value, TimerStatus.CANCELLED.value]
 
 
 class MeetingTimerQuerySet(models.QuerySet["MeetingTimer"]):
@@ -137,6 +153,10 @@ class MeetingTimerQuerySet(models.QuerySet["MeetingTimer"]):
         """Expired, but a crash kept the expiry cycle from handing the timer over to an incident."""
         # The same as "is not null", which SQLite answers by reading the whole table.
         return self.filter(expiry_token__gt=NO_TOKEN)
+
+    def ended_by_person(self) -> Self:
+        """Safe or cancelled."""
+        return self.filter(status__in=ENDED_BY_PERSON)
 
 
 class MeetingTimer(models.Model):
@@ -164,6 +184,9 @@ class MeetingTimer(models.Model):
     status = models.CharField(max_length=10, choices=TimerStatus.choices, default=TimerStatus.ACTIVE)
     last_fix = models.JSONField(null=True, blank=True, help_text="The newest position, as in Position.")
     last_fix_at = models.DateTimeField(null=True, blank=True)
+    traces_gone_at = models.DateTimeField(
+        null=True, blank=True, help_text="When its positions were deleted; empty: they were not."
+    )
     expiry_token = models.UUIDField(
         null=True, blank=True, editable=False, db_index=True, help_text="Set while an expiry cycle works on the row."
     )
@@ -178,6 +201,8 @@ class MeetingTimer(models.Model):
             # The worker's look-up: its cost must not grow with the timers of the past.
             models.Index(fields=["escalates_at"], name="timer_live_due", condition=Q(status__in=LIVE_STATUSES)),
             models.Index(fields=["next_prompt_at"], name="timer_next_prompt", condition=Q(status__in=LIVE_STATUSES)),
+            # What the deletions look up.
+            models.Index(fields=["traces_gone_at", "resolved_at"], name="timer_traces"),
         ]
         constraints = [
             models.UniqueConstraint(
@@ -243,3 +268,38 @@ class FailSafeAlert(models.Model):
 
     def __str__(self) -> str:
         return f"fail-safe for {self.wanted_at or 'nothing'}"
+
+
+class Deleted(models.TextChoices):
+    """What is deleted when its time is over."""
+
+    POSITIONS = "positions"
+    TIMER = "timer"
+    INCIDENT_DETAILS = "incident_details"
+    INCIDENT = "incident"
+
+
+class DeletionReceipt(models.Model):
+    """That something about a person was deleted, for them to see. It holds nothing of what was deleted.
+
+    Written before the deletion and completed after it, so that a crash in between leaves no false word: what is not
+    complete is not shown, and is completed by the next run.
+    """
+
+    id = models.UUIDField(primary_key=True, editable=False, help_text="Follows from what was deleted.")
+    person = models.ForeignKey(User, on_delete=models.CASCADE, related_name="deletions", db_index=False)
+    what = models.CharField(max_length=20, choices=Deleted.choices)
+    subject_id = models.UUIDField(help_text="The timer or the incident.")
+    count = models.PositiveIntegerField(help_text="How many records.")
+    period_from = models.DateTimeField(help_text="From when to when they were.")
+    period_to = models.DateTimeField()
+    policy = models.CharField(max_length=120, help_text="The rule that was followed, in words.")
+    begun_at = models.DateTimeField()
+    deleted_at = models.DateTimeField(null=True, blank=True, db_index=True, help_text="Empty: it is under way.")
+
+    class Meta:
+        ordering = ["-deleted_at"]
+        indexes = [models.Index(fields=["person", "deleted_at"], name="deletions_of_person")]
+
+    def __str__(self) -> str:
+        return f"{self.what} deleted at {self.deleted_at}"

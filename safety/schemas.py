@@ -7,7 +7,7 @@ from uuid import UUID
 from ninja import Field, ModelSchema, Schema
 from pydantic import Strict, StrictBool, StringConstraints
 
-from safety.models import MeetingTimer, Position, TrustedContact
+from safety.models import DeletionReceipt, MeetingTimer, Position, TrustedContact
 from sos import incidents
 
 # Strict: a number in quotes or a list where a text belongs is a mistake to be told, not to be guessed at.
@@ -137,6 +137,14 @@ class ContactOut(ModelSchema):
     class Meta:
         model = TrustedContact
         fields = ["id", "name", "phone", "language", "status", "invited_at", "answered_at"]
+
+
+class DeletionOut(ModelSchema):
+    """That something was deleted: how many records, from when to when they were, and by which rule."""
+
+    class Meta:
+        model = DeletionReceipt
+        fields = ["id", "what", "count", "period_from", "period_to", "policy", "deleted_at"]
 
 
 def timer_data(timer: MeetingTimer) -> dict[str, Any]:

@@ -27,6 +27,7 @@ urlpatterns = [
     path("contacts/<uuid:contact_id>/remove", views.remove_contact, name="contact-remove"),
     path("hooks/twilio/sms", hooks.incoming_text, name="twilio-sms"),
     path("history/", views.history, name="history"),
+    path("history/deletions/", views.deletions, name="deletions"),
     # Texts carry the link without a slash at its end; a redirect would cost a round trip on a bad line.
     re_path(r"^c/(?P<token>[a-z0-9]{1,32})/?$", views.invitation, name="invitation"),
     re_path(r"^c/(?P<token>[a-z0-9]{1,32})/push$", views.push_to_contact, name="invitation-push"),

@@ -19,7 +19,7 @@ from casualmeet.pages import missing_is_404, secret_link
 from casualmeet.refusal import Refusal
 from notifications import push_views
 from notifications.models import Delivery
-from safety import contacts, panic, timers
+from safety import contacts, panic, purging, timers
 from safety.forms import EXTENSIONS, ArmForm, ContactForm, PinForm, ProfileForm, SignUpForm, SosForm
 from safety.models import MAX_CONTACTS, MeetingTimer, TrustedContact, User
 from sos import incidents
@@ -311,15 +311,34 @@ def history(request: PersonRequest) -> HttpResponse:
     return render(request, "safety/history.html", facts)
 
 
+@require_safe
+@login_required
+@never_cache
+def deletions(request: PersonRequest) -> HttpResponse:
+    """What was deleted about the person, and what will be."""
+    facts = {
+        "receipts": purging.receipts_of(request.user, most=NEWEST),
+        "positions_hours": settings.PURGE_POSITIONS_HOURS,
+        "timers_days": settings.PURGE_TIMERS_DAYS,
+        "details_days": settings.PURGE_INCIDENT_DETAILS_DAYS,
+        "incidents_days": settings.PURGE_INCIDENTS_DAYS,
+        "receipts_days": settings.PURGE_RECEIPTS_DAYS,
+    }
+    return render(request, "safety/deletions.html", facts)
+
+
 @form_page
 @secret_link
 @missing_is_404
 def invitation(request: HttpRequest, token: str) -> HttpResponse:
-    """The contact's own page: GET says who asks and what it means, POST accepts, declines or leaves."""
+    """The contact's own page: GET says who asks and what it means, POST accepts, declines, confirms or leaves."""
     contact = contacts.access_invitation(token)
     answer = request.POST.get("answer")
-    if request.method == "POST" and answer in {"accept", "decline", "leave"}:
-        contacts.answer(contact, accept=answer == "accept")
+    if request.method == "POST" and answer in {"accept", "confirm", "decline", "leave"}:
+        if answer == "confirm":
+            contacts.confirm(contact)
+        else:
+            contacts.answer(contact, accept=answer == "accept")
         return redirect("invitation", token=token)
     facts = {"contact": contact, "person": contact.person, "push": push_views.offer(contact.pk)}
     return render(request, "safety/invitation.html", facts, status=400 if request.method == "POST" else 200)

@@ -62,6 +62,10 @@ class SosEventQuerySet(models.QuerySet["SosEvent"]):
         """Resolved, but a crash kept its alerts from being cancelled and its all-clears from being queued."""
         return self.filter(status=SosStatus.RESOLVED, all_clear_at__isnull=True)
 
+    def closed_before(self, edge: datetime) -> Self:
+        """Resolved by then, with all that follows from it done."""
+        return self.filter(status=SosStatus.RESOLVED, resolved_at__lte=edge, all_clear_at__isnull=False)
+
 
 class SosEvent(models.Model):
     """An incident. Its key follows from what triggered it, so that opening it twice is the same as once."""
@@ -99,16 +103,22 @@ class SosEvent(models.Model):
     all_clear_at = models.DateTimeField(
         null=True, blank=True, help_text="When its all-clears were queued; empty means a crash came between."
     )
+    details_gone_at = models.DateTimeField(
+        null=True, blank=True, help_text="When what is personal in it was deleted; empty: it was not."
+    )
 
     objects = SosEventQuerySet.as_manager()
 
     class Meta:
         ordering = ["-opened_at"]
         verbose_name = "incident"
+        permissions = [("receive_digest", "Can receive the daily digest of incidents")]
         indexes = [
             models.Index(fields=["status", "alerted_at"], name="incident_status_alerted"),
             models.Index(fields=["status", "all_clear_at"], name="incident_status_all_clear"),
             models.Index(fields=["status", "next_wave_at"], name="incident_status_next_wave"),
+            # What the deletions look up.
+            models.Index(fields=["details_gone_at", "resolved_at"], name="incident_details_gone"),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(status__in=SosStatus.values), name="incident_status_known"),

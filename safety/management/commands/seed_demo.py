@@ -36,7 +36,13 @@ class Command(BaseCommand):
         moderator = _login("moderator", password, full_name="Demo Moderator", is_staff=True)
         moderator.user_permissions.set(
             Permission.objects.filter(
-                codename__in=["view_sosevent", "view_delivery", "change_delivery", "view_meetingtimer"]
+                codename__in=[
+                    "view_sosevent",
+                    "receive_digest",
+                    "view_delivery",
+                    "change_delivery",
+                    "view_meetingtimer",
+                ]
             )
         )
         self.stdout.write(
