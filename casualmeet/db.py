@@ -143,7 +143,9 @@ def in_batches(rows: models.QuerySet[M], *, by: str, size: int) -> Iterator[list
     while batch := list(left[:size]):
         yield batch
         edge = getattr(batch[-1], by)
-        left = rows.filter(Q(**{f"{by}__gt": edge}) | Q(**{by: edge, "pk__gt": batch[-1].pk})).order_by(by, "pk")
+        after = Q(**{f"{by}__gt": edge}) | Q(**{by: edge, "pk__gt": batch[-1].pk})
+        # The second condition adds nothing but what an index can begin at.
+        left = rows.filter(after, **{f"{by}__gte": edge}).order_by(by, "pk")
 
 
 def delete_in_batches(rows: models.QuerySet[M], *, size: int = 500) -> int:

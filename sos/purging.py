@@ -10,10 +10,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from uuid import UUID
 
+from django.contrib.admin.models import LogEntry
 from django.db.models import Count, Model
 
 from casualmeet.db import delete_in_batches
 from notifications import retention
+from notifications.models import Delivery
 from sos.models import AlertedContact, SosEvent, TimelineEntry
 from sos.triggers import incident_id_for, joined_id_for
 
@@ -64,7 +66,12 @@ def count_all(incident_ids: Sequence[UUID]) -> Counter[UUID]:
 
 
 def delete(incident_ids: Sequence[UUID]) -> None:
-    """Delete the incidents with all their messages, alerted contacts and timelines."""
+    """Delete the incidents with all their messages, alerted contacts and timelines.
+
+    That a moderator tried a message again stays in the admin's log, but not whom it was to.
+    """
+    messages = Delivery.objects.filter(incident_id__in=incident_ids).order_by().values_list("pk", flat=True)
+    LogEntry.objects.filter(object_id__in=[str(pk) for pk in messages]).update(object_repr="a message")
     retention.delete(incident_ids)
     for model in (AlertedContact, TimelineEntry):
         delete_in_batches(model.objects.filter(incident_id__in=incident_ids))

@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -302,3 +303,37 @@ def test_insert_one_raced_by_threads_is_true_for_exactly_one(asha: User) -> None
 
     assert in_threads(*[insert] * 10) == []
     assert sorted(won) == [False] * 9 + [True]
+
+
+class TestPortions:
+    @pytest.mark.django_db
+    @pytest.mark.parametrize("size", [1, 2, 3, 100])
+    def test_each_row_comes_once_also_where_it_drops_out_or_is_passed_over(self, size: int) -> None:
+        rows = people(7, contacts=0)
+        now = clock.now()
+        # Two at each moment, so that the key decides between them.
+        for number, row in enumerate(rows):
+            User.objects.filter(pk=row.pk).update(pin_locked_until=now + timedelta(seconds=number // 2))
+        waiting = User.objects.filter(pin_locked_until__isnull=False)
+        seen = []
+        for batch in db.in_batches(waiting, by="pin_locked_until", size=size):
+            assert len(batch) <= size
+            seen += batch
+            User.objects.filter(pk__in=[row.pk for row in batch[::2]]).update(pin_locked_until=None)
+        assert sorted(row.pk for row in seen) == sorted(row.pk for row in rows)
+        moments = [row.pin_locked_until for row in seen if row.pin_locked_until]
+        assert moments == sorted(moments)
+
+    @pytest.mark.django_db
+    def test_only_what_still_matches_is_deleted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        rows = people(5, contacts=0)
+        real = db._delete
+
+        def changed_first(found: Any, keys: Any) -> int:
+            User.objects.filter(pk=rows[0].pk).update(is_active=True)
+            return real(found, keys)
+
+        User.objects.update(is_active=False)
+        monkeypatch.setattr(db, "_delete", changed_first)
+        assert db.delete_in_batches(User.objects.filter(is_active=False), size=2) == 4
+        assert list(User.objects.all()) == [rows[0]]

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.core import serializers
 from django.test import Client
 from django.urls import reverse
@@ -190,6 +191,8 @@ class TestIncidents:
         assert incidents.find_by_trigger(joined.pk) == incident
         assert incidents.resolve(incident, with_pin=False)
         _, other = missed(ravi, wall)
+        tried_again = list(Delivery.objects.filter(incident_id=incident.pk))[:1]
+        LogEntry.objects.log_actions(ravi.pk, tried_again, CHANGE, change_message="Tried again")
         wall.move(days=30)
         run_all()
         wall.move(days=60)
@@ -202,6 +205,7 @@ class TestIncidents:
         assert not Notification.objects.filter(incident_id=incident.pk).exists()
         assert DeliveryAttempt.objects.count() == 1
         assert [what for what, _ in receipts()] == ["incident", "incident_details"]
+        assert list(LogEntry.objects.values_list("object_repr", "change_message")) == [("a message", "Tried again")]
 
     def test_an_active_incident_is_never_touched_however_old(self, wall: Clock) -> None:
         asha = people(1)[0]
