@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -237,3 +238,24 @@ def test_the_dead_man_s_switch_is_asked_over_https_only() -> None:
     assert "DEADMAN_URL must start with https://." in refused.stderr
     local = "http://127.0.0.1:8001/1"
     assert setting("DEADMAN_URL", DEADMAN_URL=local) == {"DEADMAN_URL": local}
+
+
+class TestTimesThingsAreKept:
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("PURGE_POSITIONS_HOURS", "0"),
+            ("PURGE_INCIDENT_DETAILS_DAYS", "0"),
+            ("PURGE_TIMERS_DAYS", "-1"),
+            ("PURGE_INCIDENTS_DAYS", "29"),
+            ("SELFTEST_PHONE", "0981234567"),
+        ],
+    )
+    def test_what_would_delete_too_early_or_text_nobody_is_refused_at_start(
+        self, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+    ) -> None:
+        monkeypatch.setenv(name, value)
+        with pytest.raises(
+            ImproperlyConfigured, match=name if name in {"PURGE_INCIDENTS_DAYS", "SELFTEST_PHONE"} else "PURGE_"
+        ):
+            runpy.run_path(str(BASE_DIR / "casualmeet" / "settings.py"))
