@@ -94,6 +94,11 @@ def keys(ids: Collection[UUID]) -> Any:
     return RawSQL("SELECT unnest(%s::uuid[])", ["{" + ",".join([one.hex for one in ids]) + "}"])
 
 
+def words(texts: Collection[str]) -> Any:
+    """The same for texts."""
+    return RawSQL("SELECT unnest(%s::text[])", [list(texts)]) if connection.vendor == "postgresql" else list(texts)
+
+
 def _table(model: type[models.Model]) -> str:
     return connection.ops.quote_name(model._meta.db_table)
 
