@@ -215,7 +215,7 @@ def _open_attempt(delivery: Delivery, around: Surroundings, *, now: datetime) ->
         return None
     attempt = DeliveryAttempt(
         id=attempt_id,
-        delivery=delivery,
+        delivery_id=delivery.pk,
         number=delivery.attempt_count + 1,
         carrier=carrier,
         text=message.text,
