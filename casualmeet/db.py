@@ -116,12 +116,14 @@ def insert_missing(model: type[M], rows: Sequence[M]) -> None:
             insert_one(row)
 
 
-def update_rows(model: type[M], rows: Sequence[M], fields: Sequence[str]) -> None:
-    """Write these fields of all the rows, each with its own values."""
-    if rows and connection.vendor in {"postgresql", "sqlite"}:
-        bulk.update(model, rows, fields)
-    elif rows:
-        model._default_manager.bulk_update(rows, fields)
+def update_rows(model: type[M], rows: Sequence[M], fields: Sequence[str], *, tell: str = "") -> dict[Any, Any]:
+    """Write these fields of all the rows, each with its own values; returns what `tell` holds then, by key."""
+    if not rows:
+        return {}
+    if connection.vendor in {"postgresql", "sqlite"}:
+        return bulk.update(model, rows, fields, tell=tell)
+    model._default_manager.bulk_update(rows, fields)
+    return dict(model._default_manager.filter(pk__in=[row.pk for row in rows]).values_list("pk", tell)) if tell else {}
 
 
 def insert_one(row: models.Model) -> bool:

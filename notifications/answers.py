@@ -12,7 +12,8 @@ from uuid import UUID
 
 from django.db import transaction
 
-from casualmeet.db import retry_transient, update_rows
+from casualmeet import bulk
+from casualmeet.db import has_transactions, retry_transient, update_rows
 from notifications import live, optouts, receipts, retrying, subscriptions
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
@@ -29,14 +30,15 @@ RECORDED = ("finished_at", "outcome", "http_status", "error_code", "error_class"
 def finish(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:
     """Write down what the carriers answered, and what follows for each delivery."""
     with transaction.atomic():
-        _record_attempts(answered, now=now)
+        overtaken = _record_attempts(answered, now=now)
         accepted = [(job, answer) for job, answer in answered if answer.outcome is Outcome.ACCEPTED]
         for carrier in {job.attempt.carrier for job, _ in accepted}:
             _accept([job for job, _ in accepted if job.attempt.carrier == carrier], carrier=carrier, now=now)
         for job, answer in answered:
             if answer.outcome is not Outcome.ACCEPTED:
                 _retry_or_end(job, answer, now=now)
-        receipts.settle([job.attempt.pk for job, _ in answered], now=now)
+        # Without a transaction, which keeps them out, receipts may have come since too.
+        receipts.settle(overtaken if has_transactions() else [job.attempt.pk for job, _ in answered], now=now)
         _learn(answered, now=now)
     people = {job.delivery.person_id for job, _ in answered if job.delivery.person_id}
     live.publish(live.MODERATION, *map(live.person_group, people))
@@ -60,8 +62,8 @@ def finish_found(job: Job, message_id: str, *, now: datetime) -> None:
         receipts.settle([doubt.pk], now=now)
 
 
-def _record_attempts(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:
-    """Attempts are history: recorded even where the lease was lost meanwhile."""
+def _record_attempts(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> list[UUID]:
+    """Attempts are history: recorded even where the lease was lost meanwhile. Returns those with a final receipt."""
     for job, answer in answered:
         attempt = job.attempt
         attempt.finished_at = now
@@ -75,9 +77,10 @@ def _record_attempts(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -
         attempt.poll_at = first_poll(attempt.carrier, now) if answer.outcome is Outcome.ACCEPTED else None
     named = [job.attempt for job, _ in answered if job.attempt.carrier_message_id]
     nameless = [job.attempt for job, _ in answered if not job.attempt.carrier_message_id]
-    update_rows(DeliveryAttempt, named, [*RECORDED, "carrier_message_id"])
+    ranks = update_rows(DeliveryAttempt, named, [*RECORDED, "carrier_message_id"], tell="receipt_rank")
     # A receipt that overtook the answer may have brought the id: an answer without one leaves it.
-    update_rows(DeliveryAttempt, nameless, RECORDED)
+    ranks |= update_rows(DeliveryAttempt, nameless, RECORDED, tell="receipt_rank")
+    return [pk for pk, rank in ranks.items() if rank >= receipts.FINAL]
 
 
 def _learn(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:
@@ -107,10 +110,10 @@ def _accept(jobs: list[Job], *, carrier: str, now: datetime) -> None:
     changes = acceptance(carrier, now=now)
     ids = [job.delivery.pk for job in jobs]
     tokens = {job.delivery.lease_token for job in jobs}
-    updated = Delivery.objects.filter(pk__in=ids, lease_token__in=tokens).update(**changes)
+    updated = Delivery.objects.filter(pk__in=bulk.keys(ids), lease_token__in=tokens).update(**changes)
     if updated < len(ids):
         # The lease ran out before the answer came. Where nobody took the delivery yet, there is no need to.
-        Delivery.objects.filter(pk__in=ids, status=DeliveryStatus.QUEUED).update(**changes)
+        Delivery.objects.filter(pk__in=bulk.keys(ids), status=DeliveryStatus.QUEUED).update(**changes)
 
 
 def _retry_or_end(job: Job, answer: Answer, *, now: datetime) -> None:

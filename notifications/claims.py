@@ -8,11 +8,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 from uuid import UUID, uuid4
 
 from django.db import models, transaction
 
-from casualmeet.db import insert_missing, retry_transient
+from casualmeet import bulk
+from casualmeet.db import has_transactions, insert_missing, retry_transient
 from notifications import composing, health, optouts, retrying, subscriptions
 from notifications.carriers import routing
 from notifications.carriers.base import ErrorClass, OutgoingMessage, PushTarget
@@ -57,6 +59,13 @@ class Surroundings:
 
 
 @retry_transient
+def first_due(now: datetime) -> int | None:
+    """The priority of what is to go next; None when nothing is due. A look costs less than a claim in vain."""
+    due = Delivery.objects.filter(status=DeliveryStatus.QUEUED, next_attempt_at__lte=now)
+    return due.order_by("priority", "next_attempt_at").values_list("priority", flat=True).first()
+
+
+@retry_transient
 def claim_jobs(limit: int, *, urgent: bool, now: datetime) -> list[Job]:
     """Take up to `limit` due deliveries under a lease, each with a committed open attempt (P5, P6).
 
@@ -65,20 +74,41 @@ def claim_jobs(limit: int, *, urgent: bool, now: datetime) -> list[Job]:
     if limit <= 0:
         return []
     start_by = time.monotonic() + (LEASE - LONGEST_CALL).total_seconds()
-    ids = list(Delivery.objects.due(now, urgent=urgent).values_list("pk", flat=True)[:limit])
-    if not ids:
-        return []
-    token = uuid4()
     with transaction.atomic():
-        Delivery.objects.filter(pk__in=ids, status=DeliveryStatus.QUEUED, next_attempt_at__lte=now).update(
-            status=DeliveryStatus.SENDING, lease_token=token, lease_until=now + LEASE
-        )
-        taken = list(Delivery.objects.filter(lease_token=token, status=DeliveryStatus.SENDING))
-        ready = _ready(taken, now=now)
+        ready = _ready(_take(limit, urgent=urgent, now=now), now=now)
+        if not ready:
+            return []
         surroundings = Surroundings(health.circuits(now), _push_targets(ready), start_by)
         jobs = [job for delivery in ready if (job := _open_attempt(delivery, surroundings, now=now))]
         insert_missing(DeliveryAttempt, [job.attempt for job in jobs])
     return _with_doubts(jobs)
+
+
+@retry_transient
+def hand_back(jobs: Sequence[Job], *, now: datetime) -> None:
+    """Give up the leases of jobs whose call was never begun: any dispatcher may take them at once.
+
+    They are as they were before the claim: no try is counted and nothing is in doubt. The attempts go first, so that a
+    crash in between leaves a lease that runs out over a delivery without one.
+    """
+    if not jobs:
+        return
+    with transaction.atomic():
+        DeliveryAttempt.objects.filter(
+            pk__in=bulk.keys([job.attempt.pk for job in jobs]), outcome=AttemptOutcome.OPEN
+        ).delete()
+        held = Delivery.objects.filter(
+            pk__in=bulk.keys([job.delivery.pk for job in jobs]),
+            status=DeliveryStatus.SENDING,
+            lease_token__in={job.delivery.lease_token for job in jobs},
+        )
+        for cancelled, changes in (
+            (True, {"status": DeliveryStatus.CANCELLED, "finished_at": now}),
+            (False, {"status": DeliveryStatus.QUEUED}),
+            # Cancelled between the two.
+            (True, {"status": DeliveryStatus.CANCELLED, "finished_at": now}),
+        ):
+            held.filter(cancel_requested=cancelled).update(**changes, **LEASE_OVER)
 
 
 def mine(delivery: Delivery) -> models.QuerySet[Delivery]:
@@ -96,6 +126,21 @@ def put_back(held: models.QuerySet[Delivery], plan: Plan, *, number: int) -> int
         attempt_count=number,
         **LEASE_OVER,
     )
+
+
+def _take(limit: int, *, urgent: bool, now: datetime) -> list[Delivery]:
+    """Up to `limit` deliveries that are ours now, the most important first."""
+    token = uuid4()
+    changes = {"status": DeliveryStatus.SENDING, "lease_token": token, "lease_until": now + LEASE}
+    due = Delivery.objects.due(now, urgent=urgent)[:limit]
+    if has_transactions():
+        return sorted(bulk.take(due, changes), key=attrgetter("priority", "next_attempt_at"))
+    ids = list(due.values_list("pk", flat=True))
+    if not ids:
+        return []
+    Delivery.objects.filter(pk__in=ids, status=DeliveryStatus.QUEUED, next_attempt_at__lte=now).update(**changes)
+    taken = Delivery.objects.filter(lease_token=token, status=DeliveryStatus.SENDING)
+    return list(taken.order_by("priority", "next_attempt_at"))
 
 
 def _ready(deliveries: list[Delivery], *, now: datetime) -> list[Delivery]:
@@ -171,7 +216,7 @@ def _open_attempt(delivery: Delivery, around: Surroundings, *, now: datetime) ->
         return None
     attempt = DeliveryAttempt(
         id=attempt_id,
-        delivery=delivery,
+        delivery_id=delivery.pk,
         number=delivery.attempt_count + 1,
         carrier=carrier,
         text=message.text,

@@ -6,6 +6,7 @@ the queue: every step is a conditional update.
 """
 
 import asyncio
+import functools
 import logging
 import queue
 import threading
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
+from django.db.utils import DatabaseError
 
 from casualmeet import clock
 from casualmeet.db import is_transient
@@ -22,8 +24,9 @@ from notifications.answers import finish, finish_found
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
 from notifications.carriers.loop import CarrierLoop
-from notifications.claims import LONGEST_ASKING, Job, claim_jobs
-from notifications.models import Channel
+from notifications.claims import LONGEST_ASKING, Job, claim_jobs, first_due, hand_back
+from notifications.lanes import Lane
+from notifications.models import Channel, DeliveryAttempt, Priority
 from notifications.recovery import recover_leases
 from ops import beats
 from ops.worker import run_cycles
@@ -33,9 +36,13 @@ logger = logging.getLogger(__name__)
 RECOVERY_SECONDS = 2.0
 RECEIPTS_SECONDS = 1.0
 GATHER_SECONDS = 0.005
-# So many times the slots are claimed: what is claimed ahead fills a slot the moment it falls free.
-AHEAD = 2
-NOT_SENT = Answer(Outcome.TRANSIENT, error_class="transient", detail="Not sent: its lease was nearly over.")
+# While enough waits in memory to keep the slots busy: a batch costs nearly the same, whatever its size.
+GATHER_LONGER_SECONDS = 0.03
+# What is claimed ahead fills a slot the moment it falls free. At least as many as there are slots; for what is no SOS
+# also what goes out in this time.
+AHEAD_SECONDS = 0.3
+MOST_AHEAD = 500
+CLOSING_LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +55,14 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a job: the carrier's answer, or the id under which its lost predecessor was found."""
+    """What came of a job: the carrier's answer, or the id under which its lost predecessor was found.
+
+    Neither: it was too late to begin the call.
+    """
 
     job: Job
-    answer: Answer | None
-    found: str = ""
+    answer: Answer | None = None
+    found: str | None = None
 
 
 class Dispatcher:
@@ -64,26 +74,35 @@ class Dispatcher:
     def __init__(self, *, concurrency: int | None = None) -> None:
         self.concurrency = concurrency or settings.DISPATCH_CONCURRENCY
         self._calls = CarrierLoop()
-        self._slots = {urgent: asyncio.Semaphore(self.concurrency) for urgent in (True, False)}
+        self._lanes = {
+            urgent: Lane(self._calls, self.concurrency, functools.partial(self._call, urgent=urgent))
+            for urgent in (True, False)
+        }
         self._in_flight = {True: 0, False: 0}
         self._answers: queue.SimpleQueue[tuple[Result, bool]] = queue.SimpleQueue()
         self._unstored: list[Result] = []
         self._recovered_at = 0.0
+        self._pace = Pace()
 
     @property
     def busy(self) -> bool:
         """Whether a call is out or an answer waits to be stored."""
         return bool(any(self._in_flight.values()) or self._unstored)
 
-    def cycle(self, *, claim: bool = True) -> Counts:
+    @property
+    def stocked(self) -> bool:
+        """Whether all slots could be filled once more with what was claimed."""
+        return self._lanes[False].stock >= self.concurrency
+
+    def cycle(self) -> Counts:
         """Store the answers that came, take over what dead dispatchers left, and fill the free slots."""
         finished = self._store_answers()
+        self._pace.note(finished)
         now = clock.now()
         if now.timestamp() - self._recovered_at > RECOVERY_SECONDS:
             recover_leases(now)
             self._recovered_at = now.timestamp()
-        claimed = self._fill_slots(now) if claim else 0
-        return Counts(claimed=claimed, finished=finished)
+        return Counts(claimed=self._fill_slots(now), finished=finished)
 
     def drain(self) -> None:
         """Work until nothing is due and no call is out; for `--once` and for tests."""
@@ -93,14 +112,26 @@ class Dispatcher:
                 wake.work.clear()
 
     def close(self) -> None:
-        """Claim nothing more, wait for the calls that are out, store their answers."""
+        """Claim nothing more, hand back what was not begun, wait for the calls that are out, store their answers."""
+        self._hand_back()
+        while self._calls.busy:
+            wake.work.wait(timeout=CLOSING_LOOK_SECONDS)
+            wake.work.clear()
+            try:
+                self._store_answers()
+            except DatabaseError:
+                logger.exception("Answers can't be stored yet")
         self._calls.close()
         self._store_answers()
 
     def _fill_slots(self, now: datetime) -> int:
+        first = first_due(now)
+        if first is None:
+            return 0
         claimed = 0
-        for urgent in (True, False):
-            jobs = claim_jobs(AHEAD * self.concurrency - self._in_flight[urgent], urgent=urgent, now=now)
+        for urgent in (True, False) if first == Priority.SOS else (False,):
+            ahead = self.concurrency if urgent else max(self.concurrency, min(MOST_AHEAD, self._pace.in_time))
+            jobs = claim_jobs(self.concurrency + ahead - self._in_flight[urgent], urgent=urgent, now=now)
             self._submit(jobs, urgent=urgent)
             claimed += len(jobs)
         return claimed
@@ -108,16 +139,33 @@ class Dispatcher:
     def _submit(self, jobs: list[Job], *, urgent: bool) -> None:
         self._in_flight[urgent] += len(jobs)
         if jobs:
-            self._calls.start([self._call(job, urgent=urgent) for job in jobs])
+            self._calls.soon(self._lanes[urgent].add, jobs)
+
+    def _hand_back(self) -> None:
+        """Where that fails, the leases run out."""
+        left = self._calls.run(self._unbegun())
+        try:
+            hand_back(left, now=clock.now())
+        except Exception:
+            logger.exception("%d deliveries that were claimed ahead can't be handed back", len(left))
+
+    async def _unbegun(self) -> list[Job]:
+        left = {urgent: lane.clear() for urgent, lane in self._lanes.items()}
+        for urgent, jobs in left.items():
+            self._in_flight[urgent] -= len(jobs)
+        return [job for jobs in left.values() for job in jobs]
 
     async def _call(self, job: Job, *, urgent: bool) -> None:
-        async with self._slots[urgent]:
-            # Frozen, or kept waiting by slow carriers: by now another dispatcher may have taken it over.
-            late = time.monotonic() > job.start_by
-            found = None if late else await _ask_about(job)
-            answer = NOT_SENT if late else None if found is not None else await _call_carrier(job)
-        self._answers.put((Result(job, answer, found or ""), urgent))
-        wake.work.set()
+        # Frozen, or kept waiting by slow carriers: by now another dispatcher may have taken it over.
+        if time.monotonic() > job.start_by:
+            result = Result(job)
+        elif job.doubt is not None and (found := await _ask_about(job, job.doubt)) is not None:
+            result = Result(job, found=found)
+        else:
+            result = Result(job, await _call_carrier(job))
+        self._answers.put((result, urgent))
+        if not wake.work.is_set():
+            wake.work.set()
 
     def _store_answers(self) -> int:
         """Only an answer that is stored leaves `_unstored`; a database that is away raises here."""
@@ -129,13 +177,35 @@ class Dispatcher:
         if results:
             _store(results)
             self._unstored = []
-            given = [(one.job.attempt.carrier, one.answer) for one in results if one.answer]
-            health.note([(name, answer) for name, answer in given if answer is not NOT_SENT], now=clock.now())
+            health.note([(one.job.attempt.carrier, one.answer) for one in results if one.answer], now=clock.now())
         return len(results)
 
 
+class Pace:
+    """How many calls end in a second, averaged over the last cycles."""
+
+    def __init__(self) -> None:
+        self._per_second = 0.0
+        self._noted_at = time.monotonic()
+
+    def note(self, ended: int) -> None:
+        """So many since the last time."""
+        now = time.monotonic()
+        latest = ended / max(now - self._noted_at, GATHER_SECONDS)
+        self._per_second = (self._per_second + latest) / 2
+        self._noted_at = now
+
+    @property
+    def in_time(self) -> int:
+        """How many that makes in AHEAD_SECONDS."""
+        return int(self._per_second * AHEAD_SECONDS)
+
+
 def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None = None) -> None:
-    """Dispatch until `stop`, then finish the calls that are out. Rides out a database that is away."""
+    """Dispatch until `stop`, then finish the calls that are out and hand back the rest.
+
+    Rides out a database that is away.
+    """
     for problem in (*routing.problems(), *routing.push_problems()):
         logger.warning(problem)
     dispatcher = Dispatcher(concurrency=concurrency)
@@ -144,7 +214,9 @@ def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None =
     poller = threading.Thread(target=_poll, args=(stop,), name="receipts")
     poller.start()
     try:
-        run_cycles(dispatcher.cycle, stop=stop, wait=lambda _: _wait(poll_seconds), role=beats.DISPATCH)
+        run_cycles(
+            dispatcher.cycle, stop=stop, wait=lambda _: _wait(poll_seconds, dispatcher), role=beats.DISPATCH
+        )
     finally:
         dispatcher.close()
         poller.join()
@@ -155,19 +227,23 @@ def _poll(stop: threading.Event) -> None:
     run_cycles(lambda: polling.run_once(clock.now()), stop=stop, wait=lambda _: stop.wait(RECEIPTS_SECONDS))
 
 
-def _wait(poll_seconds: float) -> None:
+def _wait(poll_seconds: float, dispatcher: Dispatcher) -> None:
     """Until there is work; then a moment more, so that answers which come together are stored together."""
     if wake.work.wait(timeout=poll_seconds):
-        time.sleep(GATHER_SECONDS)
+        time.sleep(GATHER_LONGER_SECONDS if dispatcher.stocked else GATHER_SECONDS)
     wake.work.clear()
 
 
 def _store(results: list[Result]) -> None:
     """All in one transaction; where one of them can't be stored, it alone is left to its lease (P14)."""
-    for result in results:
-        if result.answer is None:
-            _store_alone(result)
     answered = [(result.job, result.answer) for result in results if result.answer is not None]
+    if len(answered) < len(results):
+        hand_back([one.job for one in results if one.answer is None and one.found is None], now=clock.now())
+        for result in results:
+            if result.found is not None:
+                _store_alone(result)
+    if not answered:
+        return
     try:
         finish(answered, now=clock.now())
     except Exception as error:
@@ -181,9 +257,9 @@ def _store(results: list[Result]) -> None:
 
 def _store_alone(result: Result) -> None:
     try:
-        if result.answer is None:
+        if result.found is not None:
             finish_found(result.job, result.found, now=clock.now())
-        else:
+        elif result.answer is not None:
             finish([(result.job, result.answer)], now=clock.now())
     except Exception as error:
         if result.answer is None and is_transient(error):
@@ -191,11 +267,8 @@ def _store_alone(result: Result) -> None:
         logger.exception("The answer for delivery %s can't be stored", result.job.delivery.pk)
 
 
-async def _ask_about(job: Job) -> str | None:
+async def _ask_about(job: Job, doubt: DeliveryAttempt) -> str | None:
     """The id of the attempt before this one, whose answer was lost, where its carrier knows of it; else None."""
-    doubt = job.doubt
-    if doubt is None:
-        return None
     if doubt.receipt_rank and doubt.receipt not in receipts.FAILED:
         return doubt.carrier_message_id  # a receipt has come meanwhile: so it was taken
     find = getattr(routing.get(doubt.carrier), "find", None)

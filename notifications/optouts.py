@@ -1,8 +1,9 @@
 """Numbers that want no texts: kept until they send START. Calls are another matter."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from datetime import datetime
 
+from casualmeet import bulk
 from casualmeet.db import insert_one, retry_transient
 from notifications import outbox
 from notifications.models import OptOut
@@ -25,6 +26,6 @@ def start(phone: str) -> bool:
     return bool(OptOut.objects.filter(phone=phone).delete()[0])
 
 
-def stopped(phones: Iterable[str]) -> set[str]:
+def stopped(phones: Collection[str]) -> set[str]:
     """Those of the numbers that want no texts."""
-    return set(OptOut.objects.filter(phone__in=list(phones)).values_list("phone", flat=True))
+    return set(OptOut.objects.filter(phone__in=bulk.words(phones)).values_list("phone", flat=True))

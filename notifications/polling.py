@@ -141,7 +141,7 @@ async def _ask(attempt: DeliveryAttempt) -> Receipt | None:
     # Calls are of the same account as texts.
     carrier = routing.get("twilio" if attempt.carrier.startswith("twilio") else attempt.carrier)
     if isinstance(carrier, TwilioCarrier):
-        return await twilio_status.fetch_status(carrier.transport, carrier.client.auth, attempt.carrier_message_id)
+        return await twilio_status.fetch_status(carrier.transport, carrier.auth, attempt.carrier_message_id)
     if isinstance(carrier, Fast2SMSCarrier):
         return await fast2sms_status.fetch_status(
             carrier.transport, carrier.headers, attempt.carrier_message_id, to=attempt.delivery.address

@@ -93,7 +93,10 @@ def settle(attempt_ids: Iterable[UUID], *, now: datetime) -> None:
 
     Also repairs what a crash left half done where there are no transactions. Publishes nothing.
     """
-    final = DeliveryAttempt.objects.filter(pk__in=list(attempt_ids), receipt_rank__gte=FINAL)
+    ids = list(attempt_ids)
+    if not ids:
+        return
+    final = DeliveryAttempt.objects.filter(pk__in=ids, receipt_rank__gte=FINAL)
     for attempt in final.select_related("delivery"):
         _follow(attempt, now=now)
 

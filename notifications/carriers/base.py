@@ -98,7 +98,9 @@ class Answer:
             ("detail", MAX_DETAIL),
             ("raw", MAX_RAW),
         ):
-            object.__setattr__(self, name, storable(getattr(self, name)[:limit]))
+            text = getattr(self, name)
+            if len(text) > limit or not text.isascii() or "\0" in text:
+                object.__setattr__(self, name, storable(text[:limit]))
 
 
 class Carrier(Protocol):
@@ -120,4 +122,6 @@ class Carrier(Protocol):
 
 def storable(text: str) -> str:
     """`text` with what PostgreSQL (NUL) or UTF-8 (lone surrogates) would refuse replaced by "?"."""
-    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "?")
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode("utf-8")
+    return text.replace("\0", "?")

@@ -45,6 +45,7 @@ class FCMCarrier:
     """Sends to the tokens of one Firebase project. `base_url` is another one only for a local stand-in."""
 
     name = "fcm"
+    simulated = False
     templated = False
 
     def __init__(
@@ -52,11 +53,9 @@ class FCMCarrier:
         tokens: TokenSource,
         *,
         base_url: str = BASE_URL,
-        simulated: bool = False,
         connect_timeout: float = CONNECT_TIMEOUT,
         read_timeout: float = READ_TIMEOUT,
     ) -> None:
-        self.simulated = simulated
         self._tokens = tokens
         self._path = f"/v1/projects/{tokens.project_id}/messages:send"
         self._transport = Transport(base_url or BASE_URL, connect_timeout=connect_timeout, read_timeout=read_timeout)
@@ -231,7 +230,7 @@ def configured() -> FCMCarrier | None:
     """The carrier of the settings, None without a usable service account. A simulator takes the place of Google."""
     if settings.CARRIER_SIMULATOR_URL:
         source = FixedToken("simulated", "simulated")
-        return FCMCarrier(source, base_url=settings.CARRIER_SIMULATOR_URL, simulated=True)
+        return FCMCarrier(source, base_url=settings.CARRIER_SIMULATOR_URL)
     if not settings.FCM_SERVICE_ACCOUNT or problem():
         return None
     account = ServiceAccount(read_info(settings.FCM_SERVICE_ACCOUNT), scope=SCOPE)

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from notifications.carriers import routing
@@ -15,13 +15,25 @@ class CarrierLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._calls: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="carriers", daemon=True)
         self._thread.start()
 
-    def start(self, calls: Iterable[Coroutine[Any, Any, None]]) -> None:
-        """Start these calls and return at once; they must not raise."""
-        self._loop.call_soon_threadsafe(self._start, list(calls))
+    @property
+    def busy(self) -> bool:
+        """Whether something that was spawned still runs."""
+        return bool(self._tasks)
+
+    def soon(self, function: Callable[[R], None], argument: R) -> None:
+        """Have the function called in the loop's thread, and return at once; in order."""
+        self._loop.call_soon_threadsafe(function, argument)
+
+    def spawn(self, task: Coroutine[Any, Any, None]) -> None:
+        """Run this beside everything else; only in the loop's own thread. It must not raise."""
+        running = self._loop.create_task(task)
+        # The loop itself holds its tasks weakly only.
+        self._tasks.add(running)
+        running.add_done_callback(self._tasks.discard)
 
     def run(self, call: Coroutine[Any, Any, R]) -> R:
         """What the call returns, or raises."""
@@ -34,15 +46,8 @@ class CarrierLoop:
         self._thread.join()
         self._loop.close()
 
-    def _start(self, calls: list[Coroutine[Any, Any, None]]) -> None:
-        for call in calls:
-            task = self._loop.create_task(call)
-            # The loop itself holds its tasks weakly only.
-            self._calls.add(task)
-            task.add_done_callback(self._calls.discard)
-
     async def _finish(self) -> None:
-        while self._calls:
-            await asyncio.wait(self._calls)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
         await routing.close()
         await self._loop.shutdown_default_executor()

@@ -6,25 +6,18 @@ out of that window). No answer is taken for what it does not say: `UNKNOWN` mean
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from notifications.carriers.base import storable
-from notifications.carriers.transport import Reply, Transport, TransportError, path_of
+from notifications.carriers.transport import Reply, Transport, TransportError
 from notifications.carriers.twilio import BASE_URL
-from notifications.carriers.twilio_status import moment
+from notifications.carriers.twilio_status import Untold, messages_to
 
 SHORTEST_LEAD: Final = timedelta(seconds=300)
 """What is nearer than this can't be scheduled."""
-
-PAGE_SIZE: Final = 20
-"""Messages asked for at a time: an answer must fit into what is read of one."""
-
-MOST_PAGES: Final = 15
 
 _SID: Final = re.compile(r"(?:SM|MM)[0-9a-fA-F]{32}")
 # Refusals that say nothing about the message: who asks, and how often.
@@ -117,29 +110,12 @@ class TwilioScheduler:
         return _standing(reply, message_id)
 
     async def find(self, *, to: str, marker: str, since: datetime) -> list[Standing] | None:
-        """The messages to this number since then whose text has `marker` in it; None when that can't be told.
-
-        Twilio lists the newest first; by which of its times is not said, so a whole page must be older to end it.
-        """
-        path: str | None = f"{self._messages}.json?{urlencode({'To': to, 'PageSize': PAGE_SIZE})}"
-        found: list[Standing] = []
-        for _ in range(MOST_PAGES):
-            if path is None:
-                return found
-            try:
-                reply = await self._ask("GET", path)
-            except TransportError:
-                return None
-            fields = reply.fields()
-            if reply.status != 200 or fields is None or not isinstance(fields.get("messages"), list):
-                return None
-            page = list(_objects(fields["messages"]))
-            found += [_of(message) for message in page if marker in str(message.get("body"))]
-            if page and all(_created(message) < since for message in page):
-                return found
-            following = fields.get("next_page_uri")
-            path = path_of(following) if isinstance(following, str) and following else None
-        return None
+        """The messages to this number since then whose text has `marker` in it; None when that can't be told."""
+        try:
+            listed = messages_to(self._transport, self._auth, to, since=since)
+            return [_of(message) async for message in listed if marker in str(message.get("body"))]
+        except Untold:
+            return None
 
     async def close(self) -> None:
         """Close this event loop's connections."""
@@ -162,15 +138,6 @@ def _of(message: dict[str, Any], message_id: str = "") -> Standing:
         return Standing(State.UNKNOWN, message_id, detail="an answer about no message, or another one")
     status = str(message.get("status"))
     return Standing(_STATES.get(status, State.UNKNOWN), sid, str(message.get("error_code") or ""), status[:40])
-
-
-def _objects(values: list[Any]) -> Iterator[dict[str, Any]]:
-    return (value for value in values if isinstance(value, dict))
-
-
-def _created(message: dict[str, Any]) -> datetime:
-    """When it was created; without a time that can be read it counts as new."""
-    return moment(message.get("date_created")) or datetime.max.replace(tzinfo=UTC)
 
 
 def _code(reply: Reply) -> str:

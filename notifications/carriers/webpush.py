@@ -45,6 +45,7 @@ class WebPushCarrier:
     """Sends to any listed push service. `subject` says who we are: "mailto:…" or "https://…"."""
 
     name = "webpush"
+    simulated = False
     templated = False
 
     def __init__(
@@ -52,11 +53,9 @@ class WebPushCarrier:
         vapid: Vapid,
         subject: str,
         *,
-        simulated: bool = False,
         connect_timeout: float = CONNECT_TIMEOUT,
         read_timeout: float = READ_TIMEOUT,
     ) -> None:
-        self.simulated = simulated
         self._vapid = vapid
         self._subject = subject
         self._timeouts = {"connect_timeout": connect_timeout, "read_timeout": read_timeout}
@@ -215,7 +214,7 @@ def configured() -> WebPushCarrier | None:
     vapid = _vapid()
     if vapid is None or not _subject_is_valid():
         return None
-    return WebPushCarrier(vapid, settings.VAPID_SUBJECT, simulated=bool(settings.CARRIER_SIMULATOR_URL))
+    return WebPushCarrier(vapid, settings.VAPID_SUBJECT)
 
 
 def public_key() -> str:

@@ -24,7 +24,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from twilio.rest.api.v2010.account.message import MessageList
 
 from notifications.carriers import routing, transport
 from notifications.carriers.base import Answer, Carrier, Outcome, OutgoingMessage
@@ -650,16 +649,6 @@ def test_unusable_credential_is_a_config_error_that_does_not_show_it(
     assert (answer.outcome, answer.error_class) == (Outcome.PERMANENT, "config")
     assert secret[:3] not in answer.detail
     assert local.journal() == []
-
-
-def test_error_inside_the_twilio_client_is_a_config_error(local: LocalCarrier, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(*args: object, **kwargs: object) -> None:
-        raise ValueError(INDIA)
-
-    monkeypatch.setattr(MessageList, "create_async", broken)
-    answer = send(twilio(local.url), message())
-    assert (answer.outcome, answer.error_class) == (Outcome.PERMANENT, "config")
-    assert INDIA not in answer.detail
 
 
 # Retry-After

@@ -317,7 +317,6 @@ class TestSettings:
         google.answers = [json_response(200, OK)]
         made = fcm.configured()
         assert made is not None
-        assert made.simulated
         assert (await made.send(message(target=TARGET))).outcome is Outcome.ACCEPTED
         await made.close()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from notifications.carriers import fcm, webpush
+from notifications.carriers import fcm, routing, webpush
 from notifications.carriers.base import Answer, Outcome, OutgoingMessage, PushTarget
 from notifications.tests.pushing import ATTEMPT, SUBJECT, TOKEN, VAPID_PRIVATE_KEY, VAPID_PUBLIC_KEY, message
 from simulator.rules import refuse, reset
@@ -39,7 +39,6 @@ async def browsers(sim: Simulator) -> AsyncIterator[webpush.WebPushCarrier]:
     """Web Push as a demonstration has it."""
     made = webpush.configured()
     assert made is not None
-    assert made.simulated
     yield made
     await made.close()
 
@@ -52,6 +51,12 @@ def to(browser: Browser, **changes: Any) -> OutgoingMessage:
 
 def meaning(answer: Answer) -> tuple[Outcome, str]:
     return answer.outcome, answer.error_class
+
+
+def test_both_count_as_simulated(sim: Simulator) -> None:
+    routing.reset()
+    assert [carrier.simulated for name in ("fcm", "webpush") if (carrier := routing.get(name))] == [True, True]
+    routing.reset()
 
 
 class TestApps:

@@ -7,6 +7,7 @@ from uuid import UUID
 from xml.etree import ElementTree as ET
 
 import pytest
+from twilio.rest.api.v2010.account.call import CallList
 
 from notifications.carriers import twilio_voice
 from notifications.carriers.base import Answer, Outcome, OutgoingMessage
@@ -113,3 +114,13 @@ def test_where_twilio_could_not_reach_us_no_callback_is_asked_for(local: LocalCa
     settings.PUBLIC_BASE_URL = "http://localhost:8000"
     call(local, TAKEN)
     assert not {"StatusCallback", "StatusCallbackEvent"} & set(local.journal()[0].fields)
+
+
+def test_error_inside_the_twilio_client_is_a_config_error(local: LocalCarrier, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*args: object, **kwargs: object) -> None:
+        raise ValueError(INDIA)
+
+    monkeypatch.setattr(CallList, "create_async", broken)
+    answer = call(local, TAKEN)
+    assert (answer.outcome, answer.error_class) == (Outcome.PERMANENT, "config")
+    assert INDIA not in answer.detail

@@ -8,7 +8,7 @@ from typing import Final
 from notifications.texts import moments
 from notifications.texts.english import ENGLISH
 from notifications.texts.facts import ALERTS, SAID, AlertFacts, Kind
-from notifications.texts.fitting import Offer, fill, fits
+from notifications.texts.fitting import Offer, fill, fits, full
 from notifications.texts.hindi import HINDI
 from notifications.texts.typed import clean, cuts
 from notifications.texts.wording import PositionWording, Wording
@@ -180,8 +180,11 @@ def compose(facts: AlertFacts, *, language: str, link: str, now: datetime, repea
     # The repeat mark is offered like any part, but its floor already says it.
     floor["again"] = scene.again_short
     offers.insert(0, ("again", (scene.again,)))
-    slots = fill(frame, floor, offers, lambda text: fits(text, facts.kind, facts.point))
-    return frame.format(**slots)
+    point = facts.point
+    whole = frame.format(**full(floor, offers))
+    if fits(whole, facts.kind, point):  # often, and then nothing has to be weighed
+        return whole
+    return frame.format(**fill(frame, floor, offers, lambda text: fits(text, facts.kind, point)))
 
 
 Draft = tuple[dict[str, str], list[Offer]]

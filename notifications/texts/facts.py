@@ -82,11 +82,16 @@ class AlertFacts:
     said: str = ""
 
     def __post_init__(self) -> None:
+        # A text is read back for each message that is sent: what needs no change is left alone.
         for name in _TEXT:
-            object.__setattr__(self, name, _UNSTORABLE.sub("", getattr(self, name)))
+            text = getattr(self, name)
+            if _UNSTORABLE.search(text):
+                object.__setattr__(self, name, _UNSTORABLE.sub("", text))
         for name in _MOMENTS:
-            object.__setattr__(self, name, _utc(getattr(self, name)))
-        if not _believable(self.latitude, self.longitude):
+            moment = getattr(self, name)
+            if moment is not None and moment.tzinfo is not UTC:
+                object.__setattr__(self, name, _utc(moment))
+        if not (self.latitude is self.longitude is None) and not _believable(self.latitude, self.longitude):
             object.__setattr__(self, "latitude", None)
             object.__setattr__(self, "longitude", None)
         accuracy = self.accuracy_m
@@ -115,8 +120,8 @@ class AlertFacts:
         Unknown keys are ignored; a missing or null optional key takes its default. Raises KeyError
         without kind, person_name or happened_at and ValueError for a kind or time that is none.
         """
-        known = {field.name for field in fields(cls)}
-        values = {key: value for key, value in data.items() if key in known and value is not None}
+        known = cls.__dataclass_fields__
+        values = {key: value for key, value in data.items() if value is not None and key in known}
         values["kind"] = Kind(data["kind"])
         values["person_name"] = str(data["person_name"])
         values["happened_at"] = datetime.fromisoformat(data["happened_at"])

@@ -40,15 +40,22 @@ def fits(text: str, kind: Kind, point: str) -> bool:
     units), so that the coordinates survive the loss of the last part.
     """
     gsm = is_gsm7(text)
-    if segments(text) > MAX_SEGMENTS[kind][0 if gsm else 1]:
+    if segments(text, gsm=gsm) > MAX_SEGMENTS[kind][0 if gsm else 1]:
         return False
-    until = text[: text.index(point) + len(point)] if point and point in text else ""
+    if not point:
+        return True
+    until = text[: text.index(point) + len(point)] if point in text else ""
     return units(until) <= GSM7_PART if gsm else utf16_units(until) <= 2 * UCS2_PART
 
 
 def most_segments(text: str, kind: Kind) -> int:
     """The most SMS parts a text of `kind` may take in the alphabet that `text` needs."""
     return MAX_SEGMENTS[kind][0 if is_gsm7(text) else 1]
+
+
+def full(floor: Mapping[str, str], offers: Iterable[Offer]) -> dict[str, str]:
+    """The slots with all that is offered, whether it fits or not."""
+    return {**floor, **{slot: wordings[0] for slot, wordings in offers if wordings}}
 
 
 def fill(

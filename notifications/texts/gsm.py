@@ -22,9 +22,9 @@ def is_gsm7(text: str) -> bool:
     return _GSM7.issuperset(text)
 
 
-def units(text: str) -> int:
-    """Length of `text` as a carrier counts it: septets in GSM-7, else UTF-16 code units."""
-    if not is_gsm7(text):
+def units(text: str, *, gsm: bool | None = None) -> int:
+    """Length of `text` as a carrier counts it: septets in GSM-7, else UTF-16 code units. `gsm`: where it is known."""
+    if not (is_gsm7(text) if gsm is None else gsm):
         return utf16_units(text)
     if GSM7_EXTENSION.isdisjoint(text):  # nearly always, and fast
         return len(text)
@@ -36,19 +36,20 @@ def utf16_units(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def segments(text: str) -> int:
-    """Number of SMS parts `text` is sent (and billed) as.
+def segments(text: str, *, gsm: bool | None = None) -> int:
+    """Number of SMS parts `text` is sent (and billed) as. `gsm`: whether it is GSM-7, where that is known.
 
     GSM-7: 160 septets alone, 153 per part. UCS-2: 70 code units alone, 67 per part. An escape
     pair or a surrogate pair is never split over two parts, so a part may stay one unit short.
     An empty text still takes one message.
     """
-    if is_gsm7(text):
+    gsm = is_gsm7(text) if gsm is None else gsm
+    if gsm:
         wide, single, part = GSM7_EXTENSION, GSM7_SINGLE, GSM7_PART
     else:
         wide = frozenset(char for char in text if char > "\uffff")
         single, part = UCS2_SINGLE, UCS2_PART
-    if units(text) <= single:
+    if units(text, gsm=gsm) <= single:
         return 1
     if wide.isdisjoint(text):
         return -(-len(text) // part)
