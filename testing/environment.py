@@ -43,6 +43,9 @@ FIXED = {
     "AUDIT_OUTBOX_SECONDS": "30",
     "AUDIT_WORKER_SECONDS": "30",
     "AUDIT_SKEW_SECONDS": "30",
+    "METRICS_TOKEN": "",
+    "METRICS_PORT": "0",
+    "LOG_FORMAT": "text",
 }
 
 os.environ.update(FIXED)
