@@ -16,9 +16,9 @@ from datetime import datetime
 
 from django.conf import settings
 
-from casualmeet import clock
+from casualmeet import clock, logs
 from casualmeet.db import is_transient
-from notifications import health, polling, receipts, retention, wake
+from notifications import health, measuring, polling, receipts, retention, wake
 from notifications.answers import finish, finish_found
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
@@ -113,11 +113,13 @@ class Dispatcher:
             self._calls.start([self._call(job, urgent=urgent) for job in jobs])
 
     async def _call(self, job: Job, *, urgent: bool) -> None:
+        delivery = job.delivery
         async with self._slots[urgent]:
             # Frozen, or kept waiting by slow carriers: by now another dispatcher may have taken it over.
             late = time.monotonic() > job.start_by
-            found = None if late else await _ask_about(job)
-            answer = NOT_SENT if late else None if found is not None else await _call_carrier(job)
+            with logs.about(incident=delivery.incident_id, delivery=delivery.pk):
+                found = None if late else await _ask_about(job)
+                answer = NOT_SENT if late else None if found is not None else await _call_carrier(job)
         self._answers.put((Result(job, answer, found or ""), urgent))
         wake.work.set()
 
@@ -162,6 +164,7 @@ def _poll(stop: threading.Event) -> None:
         if time.monotonic() - trimmed_at > TRIM_SECONDS:
             trimmed_at = time.monotonic()
             retention.trim(clock.now())
+            measuring.trim(clock.now())
 
     run_cycles(cycle, stop=stop, wait=lambda _: stop.wait(RECEIPTS_SECONDS))
 
@@ -191,6 +194,7 @@ def _store(results: list[Result]) -> None:
 
 
 def _store_alone(result: Result) -> None:
+    delivery = result.job.delivery
     try:
         if result.answer is None:
             finish_found(result.job, result.found, now=clock.now())
@@ -199,7 +203,8 @@ def _store_alone(result: Result) -> None:
     except Exception as error:
         if result.answer is None and is_transient(error):
             raise
-        logger.exception("The answer for delivery %s can't be stored", result.job.delivery.pk)
+        with logs.about(incident=delivery.incident_id, delivery=delivery.pk):
+            logger.exception("The answer for delivery %s can't be stored", delivery.pk)
 
 
 async def _ask_about(job: Job) -> str | None:
