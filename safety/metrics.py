@@ -13,7 +13,7 @@ from safety.models import MeetingTimer
 
 MOST_OVERDUE: Final = 1_000
 # Counting a million live timers takes a moment (docs/operators.md, "Metrics"); their number changes slowly.
-KEEP_SECONDS: Final = 30.0
+KEEP_SECONDS: Final = 60.0
 
 
 @reading("timers", keep_seconds=KEEP_SECONDS)
