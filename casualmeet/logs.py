@@ -35,6 +35,8 @@ _PHONE = re.compile(
 )
 _POSITION = re.compile(r"-?\d{1,3}\.\d{3,}\s*(?:,|;|%2C)\s*-?\d{1,3}\.\d{3,}", re.IGNORECASE)
 _COORDINATE = re.compile(r"((?:(?<![a-z])(?:lat|lon|lng)|(?:lat|long)itude)[^\w-]{1,4})-?\d{1,3}\.\d+", re.IGNORECASE)
+# The part of an address that is a key: of a contact's or an invitation's page, of an unsigned webhook.
+_SECRET = re.compile(r"(/(?:i|c|hooks/fast2sms)/)[^/\s'\"]+")
 # C0, DEL and C1 controls, line and paragraph separators, and what turns the direction of text around.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _CONTROLS_IN_TRACEBACK = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -44,9 +46,9 @@ _about: ContextVar[Mapping[str, str]] = ContextVar("about")
 
 
 def mask(text: str) -> str:
-    """The text with every phone number cut to its last two digits and every coordinate removed."""
-    without_numbers = _PHONE.sub(lambda found: found["id"] or "[phone]…", text)
-    return _COORDINATE.sub(r"\1[position]", _POSITION.sub("[position]", without_numbers))
+    """The text with every phone number cut to its last two digits, and every coordinate and secret address removed."""
+    masked = _PHONE.sub(lambda found: found["id"] or "[phone]…", _SECRET.sub(r"\1[secret]", text))
+    return _COORDINATE.sub(r"\1[position]", _POSITION.sub("[position]", masked))
 
 
 @contextmanager
@@ -119,8 +121,8 @@ class Json(JsonFormatter):
     def __init__(self) -> None:
         super().__init__(
             ["message"],
-            # Python 3.12 adds taskName, whatever the version here.
-            reserved_attrs=[*RESERVED_ATTRS, "taskName"],
+            # Python 3.12 adds taskName, whatever the version here. The request is in Django's message.
+            reserved_attrs=[*RESERVED_ATTRS, "taskName", "request"],
             static_fields={"role": role()},
         )
 

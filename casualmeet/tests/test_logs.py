@@ -182,6 +182,13 @@ def test_numbers_and_positions_are_masked_however_they_are_written(text: str) ->
         assert private not in logs.mask(text)
 
 
+def test_the_secret_part_of_an_address_is_masked() -> None:
+    assert logs.mask("Not Found: /i/abc123xyz") == "Not Found: /i/[secret]"
+    assert logs.mask("GET '/c/abc123xyz/push'") == "GET '/c/[secret]/push'"
+    assert logs.mask("Forbidden: /hooks/fast2sms/s3cret") == "Forbidden: /hooks/fast2sms/[secret]"
+    assert logs.mask("/api/contacts and/or /hooks/twilio/sms") == "/api/contacts and/or /hooks/twilio/sms"
+
+
 @pytest.mark.parametrize(
     "text",
     [f"incident {INCIDENT}", f"{INCIDENT},{DELIVERY}", "p50 0.123, p99 0.456 s", "1,000 of 12345 60000", "+1 -1"],
