@@ -363,6 +363,7 @@ class TestWhatGoesWrong:
         assert failed_readings(found) == set(readings) - {"a-slow-one"}
         assert found["casualmeet_slow", ""] == 1
 
+    @pytest.mark.django_db(transaction=True)
     def test_a_query_that_takes_too_long_is_broken_off(
         self, readings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
