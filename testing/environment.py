@@ -43,7 +43,6 @@ FIXED = {
     "AUDIT_OUTBOX_SECONDS": "30",
     "AUDIT_WORKER_SECONDS": "30",
     "AUDIT_SKEW_SECONDS": "30",
-    "METRICS_TOKEN": "",
     "METRICS_PORT": "0",
     "LOG_FORMAT": "text",
 }
