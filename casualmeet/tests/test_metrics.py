@@ -87,7 +87,8 @@ class TestWhoMayRead:
     def test_the_token_opens_it_without_https_and_uncached(self, settings: Any) -> None:
         settings.SECURE_SSL_REDIRECT = True
         for scheme in ("Bearer", "bearer"):
-            response = Client().get("/metrics", headers={"authorization": f"{scheme} {TOKEN}"})
+            headers = {"authorization": f"{scheme} {TOKEN}", "host": "10.0.0.7:8000"}  # as scraped past the proxy
+            response = Client().get("/metrics", headers=headers)
             assert response.status_code == 200
             assert "no-store" in response["Cache-Control"]
             assert response["Content-Type"].startswith("text/plain; version=")
