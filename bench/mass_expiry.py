@@ -108,7 +108,7 @@ def expire_due(expected: int) -> None:
         if not result.full:
             stop.set()
 
-    run_cycles(expiry.cycle, stop=stop, wait=wait)
+    run_cycles(expiry.cycle, role="timer", stop=stop, wait=wait)
     if total.incidents_opened != expected:
         raise RuntimeError(f"{expected} timers were due, but {total}.")
 

@@ -153,7 +153,7 @@ CSRF_TRUSTED_ORIGINS = [f"{_public.scheme}://{_public.netloc}"]
 CSRF_COOKIE_SECURE = SESSION_COOKIE_SECURE = _https
 SESSION_COOKIE_AGE = 60 * 60 * 24 * 30
 SECURE_SSL_REDIRECT = _https
-SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^health/"]
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^health/", r"^metrics$"]
 SECURE_HSTS_SECONDS = env.int("SECURE_HSTS_SECONDS", default=31_536_000) if _https else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = _https
 # Without a proxy of ours, a caller could write any X-Forwarded-For and so be a new address at each try.
@@ -306,9 +306,17 @@ if CARRIER_SIMULATOR_URL:
 FAIL_SAFE = env.bool("FAIL_SAFE", default=False)
 FAIL_SAFE_MARGIN_SECONDS = env.int("FAIL_SAFE_MARGIN_SECONDS", default=600)
 
-# Watched from outside
+# Watched from outside, and logs
 
+# Whoever shows it may read /metrics; without one there is no such address.
 METRICS_TOKEN = env.str("METRICS_TOKEN", default="")
+METRICS_PORT = env.int("METRICS_PORT", default=0)
+if not 0 <= METRICS_PORT <= 65535:
+    raise ImproperlyConfigured("METRICS_PORT must be a port from 1 to 65535, or 0 for none.")
+METRICS_BIND = env.str("METRICS_BIND", default="127.0.0.1")
+LOG_FORMAT = env.str("LOG_FORMAT", default="text")
+if LOG_FORMAT not in {"text", "json"}:
+    raise ImproperlyConfigured("LOG_FORMAT must be text or json.")
 # Asked for (GET) after each audit that found all well; whoever is behind it raises the alarm when that stops.
 DEADMAN_URL = env.str("DEADMAN_URL", default="")
 _deadman = urlsplit(DEADMAN_URL)
@@ -341,8 +349,8 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "filters": {"mask": {"()": "casualmeet.logs.MaskPersonalData"}},
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["mask"]}},
+    "formatters": {"text": {"()": "casualmeet.logs.Line"}, "json": {"()": "casualmeet.logs.Json"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT, "filters": ["mask"]}},
     "root": {"handlers": ["console"], "level": env.str("LOG_LEVEL", default="INFO")},
     "loggers": {
         "django": {"handlers": [], "level": "INFO", "propagate": True},

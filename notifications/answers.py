@@ -12,9 +12,9 @@ from uuid import UUID
 
 from django.db import transaction
 
-from casualmeet import bulk
+from casualmeet import bulk, logs
 from casualmeet.db import has_transactions, retry_transient, update_rows
-from notifications import live, optouts, receipts, retrying, subscriptions
+from notifications import live, measuring, optouts, receipts, retrying, subscriptions
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
 from notifications.claims import LEASE_OVER, Job, mine, put_back
@@ -36,10 +36,12 @@ def finish(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> None:
             _accept([job for job, _ in accepted if job.attempt.carrier == carrier], carrier=carrier, now=now)
         for job, answer in answered:
             if answer.outcome is not Outcome.ACCEPTED:
-                _retry_or_end(job, answer, now=now)
+                with logs.about(incident=job.delivery.incident_id, delivery=job.delivery.pk):
+                    _retry_or_end(job, answer, now=now)
         # Without a transaction, which keeps them out, receipts may have come since too.
         receipts.settle(overtaken if has_transactions() else [job.attempt.pk for job, _ in answered], now=now)
         _learn(answered, now=now)
+    measuring.answered(answered, now=now)
     people = {job.delivery.person_id for job, _ in answered if job.delivery.person_id}
     live.publish(live.MODERATION, *map(live.person_group, people))
 
@@ -60,6 +62,7 @@ def finish_found(job: Job, message_id: str, *, now: datetime) -> None:
         _accept([job], carrier=doubt.carrier, now=now)
         DeliveryAttempt.objects.filter(pk=job.attempt.pk, outcome=AttemptOutcome.OPEN).delete()
         receipts.settle([doubt.pk], now=now)
+    measuring.accepted([(job.delivery, doubt)], now=now)
 
 
 def _record_attempts(answered: Sequence[tuple[Job, Answer]], *, now: datetime) -> list[UUID]:

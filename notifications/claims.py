@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 from django.db import models, transaction
 
-from casualmeet import bulk
+from casualmeet import bulk, logs
 from casualmeet.db import has_transactions, insert_missing, retry_transient
 from notifications import composing, health, optouts, retrying, subscriptions
 from notifications.carriers import routing
@@ -210,7 +210,8 @@ def _open_attempt(delivery: Delivery, around: Surroundings, *, now: datetime) ->
             raise LookupError("No configured carrier serves this address.")
         message = composing.message_for(delivery, carrier=carrier, attempt_id=attempt_id, now=now, target=target)
     except Exception as error:
-        logger.exception("Delivery %s can't be sent", delivery.pk)
+        with logs.about(incident=delivery.incident_id, delivery=delivery.pk):
+            logger.exception("Delivery %s can't be sent", delivery.pk)
         error_class: ErrorClass = "content" if carrier else "config"
         _bury(delivery, carrier=carrier, error_class=error_class, detail=f"{type(error).__name__}: {error}", now=now)
         return None

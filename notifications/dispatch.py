@@ -17,7 +17,7 @@ from datetime import datetime
 from django.conf import settings
 from django.db.utils import DatabaseError
 
-from casualmeet import clock
+from casualmeet import clock, logs
 from casualmeet.db import is_transient
 from notifications import health, polling, receipts, wake
 from notifications.answers import finish, finish_found
@@ -159,10 +159,9 @@ class Dispatcher:
         # Frozen, or kept waiting by slow carriers: by now another dispatcher may have taken it over.
         if time.monotonic() > job.start_by:
             result = Result(job)
-        elif job.doubt is not None and (found := await _ask_about(job, job.doubt)) is not None:
-            result = Result(job, found=found)
         else:
-            result = Result(job, await _call_carrier(job))
+            with logs.about(incident=job.delivery.incident_id, delivery=job.delivery.pk):
+                result = await _asked_or_sent(job)
         self._answers.put((result, urgent))
         if not wake.work.is_set():
             wake.work.set()
@@ -214,9 +213,7 @@ def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None =
     poller = threading.Thread(target=_poll, args=(stop,), name="receipts")
     poller.start()
     try:
-        run_cycles(
-            dispatcher.cycle, stop=stop, wait=lambda _: _wait(poll_seconds, dispatcher), role=beats.DISPATCH
-        )
+        run_cycles(dispatcher.cycle, stop=stop, wait=lambda _: _wait(poll_seconds, dispatcher), role=beats.DISPATCH)
     finally:
         dispatcher.close()
         poller.join()
@@ -256,6 +253,7 @@ def _store(results: list[Result]) -> None:
 
 
 def _store_alone(result: Result) -> None:
+    delivery = result.job.delivery
     try:
         if result.found is not None:
             finish_found(result.job, result.found, now=clock.now())
@@ -264,7 +262,14 @@ def _store_alone(result: Result) -> None:
     except Exception as error:
         if result.answer is None and is_transient(error):
             raise
-        logger.exception("The answer for delivery %s can't be stored", result.job.delivery.pk)
+        with logs.about(incident=delivery.incident_id, delivery=delivery.pk):
+            logger.exception("The answer for delivery %s can't be stored", delivery.pk)
+
+
+async def _asked_or_sent(job: Job) -> Result:
+    """Sent, unless the attempt before it, whose answer was lost, had gone out after all."""
+    found = await _ask_about(job, job.doubt) if job.doubt is not None else None
+    return Result(job, found=found) if found is not None else Result(job, await _call_carrier(job))
 
 
 async def _ask_about(job: Job, doubt: DeliveryAttempt) -> str | None:

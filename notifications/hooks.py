@@ -8,7 +8,7 @@ import hmac
 import logging
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, Final, ParamSpec
+from typing import Concatenate, ParamSpec
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseForbidden
@@ -16,11 +16,9 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 from twilio.request_validator import RequestValidator
 
-from ops import counters
+from ops import metrics
 
 logger = logging.getLogger(__name__)
-
-REFUSED: Final = "hooks.refused"
 
 P = ParamSpec("P")
 
@@ -61,9 +59,15 @@ def same_secret(given: str, expected: str) -> bool:
     return bool(expected) and hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 
+def count(request: HttpRequest, result: str) -> None:
+    """A call of a hook, by the name of its address and what we made of it."""
+    match = request.resolver_match
+    metrics.callback(match.url_name if match and match.url_name else "unknown", result)
+
+
 def refuse(request: HttpRequest) -> HttpResponse:
     """403, counted. The log names the kind of hook only: the rest of the path may hold a secret."""
-    counters.count(REFUSED)
+    count(request, "forged")
     kind = "/".join(request.path.split("/")[:3])
     logger.warning("Refused a webhook on %s: it is not from the carrier", kind)
     return HttpResponseForbidden()

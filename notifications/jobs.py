@@ -6,7 +6,7 @@ from datetime import timedelta
 from django.conf import settings
 
 from casualmeet import clock
-from notifications import auditing, retention, selftest
+from notifications import auditing, measuring, retention, selftest
 from ops import trimming
 from ops.jobs import Run, job
 
@@ -44,6 +44,7 @@ def trim(run: Run) -> str:
         "prompts and replies": retention.trim_prompts,
         "incoming texts": retention.trim_inbound,
         "read notifications": retention.trim_read,
+        "measured incidents": measuring.trim,
         "job runs": trimming.trim_runs,
         "heartbeats": trimming.trim_beats,
         "findings": trimming.trim_findings,

@@ -24,6 +24,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db.utils import DatabaseError
 
 from notifications import hints
+from ops import metrics
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,8 @@ class StateConsumer(AsyncJsonWebsocketConsumer):
     # The base class would open a channel before it even accepts, and so refuse the socket while Redis is away.
     channel_layer_alias = None
     user: Any = None
+    # What it is called where sockets are counted.
+    kind = ""
 
     def may_watch(self, user: AbstractBaseUser) -> bool:
         """Whether this user may have this socket. Called in a database thread."""
@@ -95,7 +98,7 @@ class StateConsumer(AsyncJsonWebsocketConsumer):
             await self.close(FORBIDDEN)
             return
         await self.accept()
-        self._beat = asyncio.create_task(self._run())
+        self._beat = asyncio.create_task(self._counted_run())
 
     async def disconnect(self, code: int) -> None:
         """Stop the beat and leave the group."""
@@ -139,6 +142,10 @@ class StateConsumer(AsyncJsonWebsocketConsumer):
             except Exception as error:  # noqa: BLE001 - without Redis the beat goes on
                 logger.warning("No hints for a live socket, polling goes on: %s", type(error).__name__)
                 await asyncio.sleep(LISTEN_AGAIN_SECONDS)
+
+    async def _counted_run(self) -> None:
+        with metrics.SOCKETS_OPEN.labels(self.kind).track_inprogress():
+            await self._run()
 
     async def _run(self) -> None:
         """Look at the database at every hint and at every beat; a heartbeat says that nothing was missed."""

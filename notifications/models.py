@@ -179,6 +179,17 @@ class DeliveryAttempt(models.Model):
         return f"{self.carrier} #{self.number}: {self.outcome}"
 
 
+class FirstAcceptance(models.Model):
+    """That the first acceptance of an incident's messages was measured: the row, of which there is one, decides by whom."""
+
+    incident_id = models.UUIDField(primary_key=True)
+    attempt_id = models.UUIDField(help_text="The attempt that was accepted first.")
+    accepted_at = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return f"accepted at {self.accepted_at}"
+
+
 class CarrierHealth(models.Model):
     """What all processes know of a carrier: its circuit breaker, and its balance where it has one."""
 

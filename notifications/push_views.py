@@ -13,7 +13,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST, require_safe
 
 from casualmeet.refusal import Refusal
-from notifications import subscriptions
+from notifications import hooks, subscriptions
 from notifications.carriers import webpush
 from notifications.models import PushSubscription
 
@@ -34,8 +34,10 @@ def push_receipt(request: HttpRequest) -> HttpResponse:
         attempt_id = UUID(receipt) if isinstance(receipt, str) else None
     except ValueError:
         attempt_id = None
-    if attempt_id is not None:
-        subscriptions.note_shown(attempt_id)
+    if attempt_id is None:
+        hooks.count(request, "unreadable")
+    else:
+        hooks.count(request, "recorded" if subscriptions.note_shown(attempt_id) else "nothing_new")
     return HttpResponse(status=204)
 
 

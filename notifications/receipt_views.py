@@ -15,9 +15,6 @@ from casualmeet import clock
 from notifications import hooks, polling, receipts
 from notifications.carriers.twilio_status import call_status
 from notifications.models import DeliveryAttempt
-from ops import counters
-
-UNKNOWN_ID: Final = "hooks.unknown_id"
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MOST_IDS: Final = 100
@@ -32,8 +29,8 @@ def twilio_status(request: HttpRequest, attempt_id: UUID) -> HttpResponse:
         status, carrier = call_status(form.get("CallStatus", ""), form.get("AnsweredBy")), receipts.CALLS
     code, message_id = form.get("ErrorCode", ""), form.get("CallSid") or form.get("MessageSid", "")
     recorded = receipts.record(attempt_id, status, code=code, carrier=carrier, now=clock.now(), message_id=message_id)
-    if not recorded and not DeliveryAttempt.objects.filter(pk=attempt_id).exists():
-        counters.count(UNKNOWN_ID)
+    known = recorded or DeliveryAttempt.objects.filter(pk=attempt_id).exists()
+    hooks.count(request, "recorded" if recorded else "nothing_new" if known else "unknown_id")
     return HttpResponse(status=204)
 
 
@@ -45,9 +42,10 @@ def fast2sms_status(request: HttpRequest, secret: str) -> HttpResponse:
         return hooks.refuse(request)
     request_ids = list(_request_ids(request))[:_MOST_IDS]
     if not request_ids:
+        hooks.count(request, "unreadable")
         return HttpResponseBadRequest("No request_id.", content_type="text/plain")
-    if not polling.ask_soon("fast2sms", request_ids, now=clock.now()):
-        counters.count(UNKNOWN_ID)
+    known = polling.ask_soon("fast2sms", request_ids, now=clock.now())
+    hooks.count(request, "recorded" if known else "unknown_id")
     return HttpResponse(status=204)
 
 

@@ -14,6 +14,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Case, F, Q, Value, When
 
+from casualmeet import logs
 from casualmeet.db import retry_transient
 from notifications import live, optouts, wake
 from notifications.carriers.base import ErrorClass, storable
@@ -156,7 +157,8 @@ def fail_after_acceptance(delivery: Delivery, attempt: DeliveryAttempt, error_cl
         if updated:
             return True
     elif wanted.update(status=DeliveryStatus.DEAD, finished_at=now):
-        logger.error("Delivery %s is a dead letter: %s %s", delivery.pk, attempt.receipt, attempt.receipt_code)
+        with logs.about(incident=delivery.incident_id, delivery=delivery.pk):
+            logger.error("Delivery %s is a dead letter: %s %s", delivery.pk, attempt.receipt, attempt.receipt_code)
         return False
     current.filter(cancel_requested=True).update(status=DeliveryStatus.CANCELLED)
     return False

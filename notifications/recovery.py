@@ -10,6 +10,7 @@ from notifications.answers import acceptance
 from notifications.carriers.base import Answer, Outcome
 from notifications.claims import LEASE_OVER, mine, put_back
 from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus
+from ops import metrics
 
 RECOVERY_BATCH = 200
 
@@ -20,7 +21,9 @@ def recover_leases(now: datetime) -> int:
     recovered = 0
     for delivery in Delivery.objects.lease_expired(now)[:RECOVERY_BATCH]:
         with transaction.atomic():
-            recovered += _recover(delivery, now=now)
+            taken = _recover(delivery, now=now)
+        metrics.LEASE_EXPIRIES.inc(taken)
+        recovered += taken
     return recovered
 
 

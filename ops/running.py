@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from ops import leases, runs
+from ops import leases, metrics, runs
 from ops.jobs import Job
 from ops.leases import Held, Leases
 from ops.runs import Claim
@@ -76,6 +76,7 @@ class Running:
             why = f"Ended: it took longer than its limit of {self.job.limit}."
         if runs.fail(self.job, self.claim, why, hung=self._hung):
             logger.error("The job %r: %s", self.job.name, why)
+        metrics.job_ran(self.job.name, runs.status(self.claim), time.monotonic() - self._started)
 
     def _keep(self, mine: Leases) -> bool:
         """Renew the leases in time; False when the run is lost."""

@@ -161,6 +161,12 @@ def fail(job: Job, claim: Claim, error: str, *, hung: bool = False) -> bool:
     return bool(failed)
 
 
+def status(claim: Claim) -> str:
+    """How the claim's run stands, as JobStatus says; `lost` when it is no longer this claim's."""
+    found: str | None = JobRun.objects.filter(pk=claim.pk, fence=claim.fence).values_list("status", flat=True).first()
+    return found or "lost"
+
+
 def renew(claim: Claim) -> bool:
     """Begin the lease's time anew; False when the run is no longer this claim's."""
     return claim.row().update(lease_until=clock.now() + lease_time()) == 1

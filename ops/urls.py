@@ -8,4 +8,5 @@ urlpatterns = [
     path("healthz", views.healthz, name="healthz"),
     path("readyz", views.readyz, name="readyz"),
     path("health/worker", views.worker, name="health-worker"),
+    path("metrics", views.metrics, name="metrics"),
 ]

@@ -1,8 +1,13 @@
-"""Health, for load balancers and supervisors."""
+"""Health, for load balancers and supervisors; metrics, for Prometheus."""
 
-from django.http import HttpRequest, JsonResponse
+import hmac
+
+from django.conf import settings
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
+from prometheus_client import REGISTRY
+from prometheus_client.exposition import choose_encoder
 
 from casualmeet import shutdown
 from ops import health
@@ -30,6 +35,20 @@ def readyz(_request: HttpRequest) -> JsonResponse:
 def worker(_request: HttpRequest) -> JsonResponse:
     """200 when a timer worker and a dispatcher finished a cycle in the last 10 s and an audit in the last 90 s."""
     return _answer(health.working.health())
+
+
+@require_safe
+@never_cache
+def metrics(request: HttpRequest) -> HttpResponse:
+    """This process's counters and what the database knows, for the bearer of METRICS_TOKEN; without one 404."""
+    if not settings.METRICS_TOKEN:
+        raise Http404
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    expected = settings.METRICS_TOKEN.encode()
+    if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("utf-8", "replace"), expected):
+        return HttpResponse(status=401, headers={"WWW-Authenticate": "Bearer"})
+    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    return HttpResponse(encode(REGISTRY), content_type=content_type)
 
 
 def _answer(found: Health) -> JsonResponse:

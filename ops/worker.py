@@ -11,7 +11,7 @@ from typing import TypeVar
 from django.db import close_old_connections
 
 from casualmeet import clock
-from ops import alive
+from ops import alive, metrics
 from ops.beats import Beat
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,8 @@ def stop_on_signals() -> threading.Event:
 def run_cycles(cycle: Callable[[], R], *, stop: threading.Event, wait: Callable[[R], object], role: str = "") -> None:
     """Run `cycle` until `stop` is set, with `wait` between; a cycle that raises is logged and tried again.
 
-    With a `role` (`ops.beats`) the worker has a heartbeat, which tells that a cycle has ended well.
+    `role` (`ops.beats`) is what the worker is for. With one it has a heartbeat, which tells that a cycle has ended well;
+    without one it works beside another.
 
     Old connections are closed before each cycle: after a restart of the database the next one gets a fresh one.
     What the process has loaded by now is left out of all later searches for garbage.
@@ -54,7 +55,8 @@ def run_cycles(cycle: Callable[[], R], *, stop: threading.Event, wait: Callable[
             close_old_connections()
             clock.now()
             started = time.perf_counter()
-            result = cycle()
+            with metrics.cycle(role or "beside"):
+                result = cycle()
             if beat:
                 beat.cycle_finished(time.perf_counter() - started)
             wait(result)

@@ -21,6 +21,8 @@ UNREAD = 20
 class PersonConsumer(StateConsumer):
     """/ws/person/"""
 
+    kind = "person"
+
     def may_watch(self, user: Any) -> bool:
         """Everybody may watch themselves."""
         return True

@@ -15,9 +15,10 @@ from uuid import UUID, uuid4
 from django.db import models, transaction
 from django.db.models import QuerySet
 
-from casualmeet import clock
+from casualmeet import clock, logs
 from casualmeet.db import is_transient, retry_transient
 from notifications import inbox
+from ops import metrics
 from safety import contacts, positions
 from safety.models import MeetingTimer, TimerStatus
 from sos import incidents
@@ -45,12 +46,13 @@ class Detail(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CycleResult:
-    """What one cycle did; `full` means that there may be more."""
+    """What one cycle did; `full` means that there may be more. `late` has the seconds that each timer was late."""
 
     processed: int = 0
     incidents_opened: int = 0
     joined: int = 0
     full: bool = False
+    late: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
     def __add__(self, other: "CycleResult") -> "CycleResult":
         return CycleResult(
@@ -58,6 +60,7 @@ class CycleResult:
             self.incidents_opened + other.incidents_opened,
             self.joined + other.joined,
             self.full or other.full,
+            (*self.late, *other.late),
         )
 
 
@@ -128,9 +131,11 @@ def repair() -> CycleResult:
     for timer in _left(MeetingTimer.objects.half_done()):
         total += _with_what_works(timer.pk, partial(_hand_over, [timer]))
     for incident in _left(SosEvent.objects.half_open()):
-        _alone(incident.pk, partial(_complete_opening, incident))
+        with logs.about(incident=incident.pk):
+            _alone(incident.pk, partial(_complete_opening, incident))
     for incident in _left(SosEvent.objects.half_resolved()):
-        _alone(incident.pk, partial(_complete_resolving, incident))
+        with logs.about(incident=incident.pk):
+            _alone(incident.pk, partial(_complete_resolving, incident))
     return total
 
 
@@ -171,7 +176,8 @@ def _hand_over(timers: Sequence[MeetingTimer], *, detail: Detail = Detail.ALL) -
     triggers = [replace(trigger, recipients=alerted.get(trigger.person.id, ())) for trigger in triggers]
     outcome = incidents.open_or_join(triggers, now=now)
     MeetingTimer.objects.filter(pk__in=[timer.pk for timer in timers]).update(expiry_token=None)
-    counts = CycleResult(len(timers), len(outcome.opened), len(outcome.joined))
+    late = tuple(max(0.0, ((timer.resolved_at or now) - timer.escalates_at).total_seconds()) for timer in timers)
+    counts = CycleResult(len(timers), len(outcome.opened), len(outcome.joined), late=late)
     return counts, [*outcome.opened, *outcome.joined]
 
 
@@ -198,8 +204,13 @@ def _bare_trigger(timer: MeetingTimer, *, now: datetime) -> Trigger:
 
 
 def _announced(outcome: tuple[CycleResult, list[SosEvent]]) -> CycleResult:
-    """After the commit: wake the dispatcher and the live sockets."""
+    """After the commit: wake the dispatcher and the live sockets, and measure."""
     counts, touched = outcome
+    metrics.EXPIRATIONS.labels("opened").inc(counts.incidents_opened)
+    metrics.EXPIRATIONS.labels("joined").inc(counts.joined)
+    for seconds in counts.late:
+        metrics.LATENESS_SECONDS.observe(seconds)
+    counts = replace(counts, late=())
     if touched:
         incidents.announce(touched)
     return counts
@@ -230,7 +241,8 @@ def _with_what_works(pk: UUID, work: Callable[..., tuple[CycleResult, list[SosEv
         except Exception as error:
             if is_transient(error):
                 raise
-            logger.exception("Timer %s failed alone with detail %s; trying it with less", pk, detail.name)
+            with logs.about(timer=pk):
+                logger.exception("Timer %s failed alone with detail %s; trying it with less", pk, detail.name)
     return _alone(pk, partial(work, detail=Detail.NONE))
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from django.http import HttpRequest, HttpResponse, HttpResponseForbidden
 from django.views.decorators.debug import sensitive_post_parameters
 
-from notifications.hooks import twilio_webhook
+from notifications.hooks import count, twilio_webhook
 from safety import replies
 
 _MESSAGE_ID: Final = re.compile(r"(?:SM|MM)[0-9a-fA-F]{32}")
@@ -22,6 +22,7 @@ def incoming_text(request: HttpRequest) -> HttpResponse:
     """
     message_id, sender = request.POST.get("MessageSid", ""), request.POST.get("From", "")
     if not _MESSAGE_ID.fullmatch(message_id) or not _NUMBER.fullmatch(sender):
+        count(request, "unreadable")
         return HttpResponse(status=204)
     handled = replies.receive(
         message_id,
@@ -29,4 +30,5 @@ def incoming_text(request: HttpRequest) -> HttpResponse:
         body=request.POST.get("Body", ""),
         opt_out_type=request.POST.get("OptOutType", ""),
     )
+    count(request, "recorded" if handled else "nothing_new")
     return HttpResponse(status=204) if handled else HttpResponseForbidden()

@@ -77,7 +77,7 @@ def ask_due(run: Run, *, now: datetime, limit: int = LIMIT) -> Done:
 
 def _take(batch: Sequence[TrustedContact], done: Done, *, now: datetime) -> None:
     """The next step with each; one that fails stands alone (P14)."""
-    stopped = optouts.stopped(contact.phone for contact in batch)
+    stopped = optouts.stopped([contact.phone for contact in batch])
     for contact in batch:
         try:
             if contact.phone in stopped:

@@ -20,6 +20,8 @@ MOST = 200
 class ModerationConsumer(StateConsumer):
     """/ws/moderation/"""
 
+    kind = "moderation"
+
     def may_watch(self, user: Any) -> bool:
         """Moderators only."""
         return may_moderate(user)

@@ -53,7 +53,7 @@ def send(run: Run, *, where: tzinfo, now: datetime) -> int:
     day = run.slot.astimezone(where).date() - timedelta(days=1)
     digest = gather(day, where=where, now=now)
     people = supervisors()
-    stopped = optouts.stopped(person.phone for person in people)
+    stopped = optouts.stopped([person.phone for person in people])
     failures = []
     for person in people:
         run.still_mine()

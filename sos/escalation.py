@@ -15,7 +15,8 @@ from uuid import UUID
 
 from django.db import transaction
 
-from casualmeet.db import constants, has_transactions, insert_missing, is_transient, retry_transient
+from casualmeet import logs
+from casualmeet.db import has_transactions, insert_missing, is_transient, retry_transient
 from notifications import inbox, live, outbox, subscriptions, wake
 from notifications.models import Channel, Delivery, DeliveryStatus, Priority, PushSubscription
 from sos import alerts, timeline
@@ -89,7 +90,8 @@ def advance_due(now: datetime, limit: int = LIMIT) -> int:
         except Exception as error:
             if is_transient(error):
                 raise
-            logger.exception("The ladder of incident %s failed; trying again in %s", incident.pk, POSTPONED)
+            with logs.about(incident=incident.pk):
+                logger.exception("The ladder of incident %s failed; trying again in %s", incident.pk, POSTPONED)
             _put_off(incident, error, now=now)
             continue
         moves += [move] if move else []
@@ -146,7 +148,7 @@ def _to_look_at(now: datetime, limit: int) -> list[SosEvent]:
     due = _under_way().filter(next_wave_at__lte=now).order_by("next_wave_at")
     keys = list(due.values_list("pk", flat=True)[:limit])
     dead = Delivery.objects.filter(
-        status__in=constants([DeliveryStatus.DEAD.value]),
+        status=DeliveryStatus.DEAD,
         priority=Priority.SOS,
         finished_at__gt=now - FRESH_DEAD_LETTERS,
         incident_id__isnull=False,
@@ -199,7 +201,8 @@ def _begin_all(moves: list[Move], *, now: datetime) -> list[SosEvent]:
         except Exception as error:
             if is_transient(error):
                 raise
-            logger.exception("The ladder of incident %s failed; trying again in %s", move.incident.pk, POSTPONED)
+            with logs.about(incident=move.incident.pk):
+                logger.exception("The ladder of incident %s failed; trying again in %s", move.incident.pk, POSTPONED)
             _put_off(move.incident, error, now=now)
     return moved
 

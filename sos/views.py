@@ -19,7 +19,7 @@ from casualmeet import clock
 from casualmeet.pages import missing_is_404, secret_link
 from notifications import push_views
 from notifications.carriers import twiml
-from notifications.hooks import twilio_webhook
+from notifications.hooks import count, twilio_webhook
 from notifications.texts import Ending, compose_ending, moments
 from sos import incidents, voice
 from sos.models import AlertedContact, Source
@@ -98,8 +98,15 @@ def voice_key(request: HttpRequest, attempt_id: UUID) -> HttpResponse:
             said=said,
         )
     except voice.Replayed:
+        count(request, "nothing_new")
         return HttpResponseForbidden()
+    except voice.UnknownCall:
+        document = twiml.say(compose_ending(Ending.OUT_OF_DATE, "en"), language="en")
+        count(request, "unknown_id")
     except Exception:
         logger.exception("A key pressed in a call could not be dealt with")
         document = twiml.say(compose_ending(Ending.NOT_SAVED, "en"), language="en")
+        count(request, "failed")
+    else:
+        count(request, "recorded")
     return HttpResponse(document, content_type="text/xml; charset=utf-8")

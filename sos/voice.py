@@ -25,17 +25,22 @@ class Replayed(Exception):
     """This key of this call has been dealt with."""
 
 
+class UnknownCall(Exception):
+    """There was no such call, or nobody is asked in it."""
+
+
 def answer(attempt_id: UUID, *, key: str, answered_by: str = "", said: int = 1) -> str:
     """What the call does next, as TwiML, after a `key` (empty: none in time) and `said` times of the prompt.
 
     `answered_by` is Twilio's AnsweredBy: `human`, `unknown`, `machine_…`, `fax`, or nothing. A machine is hung up on and
-    was not reached, whatever tones it makes. Raises Replayed for a key that was dealt with, and changes nothing then.
+    was not reached, whatever tones it makes. Raises Replayed for a key that was dealt with, and UnknownCall; nothing
+    changes then.
     """
     attempt = DeliveryAttempt.objects.select_related("delivery").filter(pk=attempt_id).first()
     contact = _contact(attempt)
     if attempt is None or contact is None:
         logger.warning("A key was pressed in a call that is not known")
-        return twiml.say(compose_ending(Ending.OUT_OF_DATE, "en"), language="en")
+        raise UnknownCall
     if answered_by.startswith(MACHINES):
         return twiml.hang_up()
     if key:

@@ -53,6 +53,8 @@ FIXED = {
     "DIGEST_TIME_ZONE": "UTC",
     "SELFTEST_PHONE": "",
     "SELFTEST_CRON": "0 6 * * *",
+    "METRICS_PORT": "0",
+    "LOG_FORMAT": "text",
 }
 
 os.environ.update(FIXED)

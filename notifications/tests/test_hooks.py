@@ -8,7 +8,8 @@ from django.test import RequestFactory
 from twilio.request_validator import RequestValidator
 
 from notifications import hooks
-from ops import counters
+from ops import metrics
+from testing import measured
 
 BASE = "https://safety.example.org"
 PATH = "/hooks/twilio/status/0b5f7a52-5f5a-4d8e-9d51-0f8f5c1d2e3f"
@@ -49,9 +50,9 @@ def test_what_twilio_signed_gets_through() -> None:
 
 @pytest.mark.parametrize("signature", ["", "AAAAAAAAAAAAAAAAAAAAAAAAAAA=", "é" * 28, sign(BASE + "/other", FORM)])
 def test_a_forged_signature_is_refused_and_counted(signature: str) -> None:
-    before = counters.value(hooks.REFUSED)
+    before = measured.value(metrics.CALLBACKS, result="forged")
     assert call(headers={"X-Twilio-Signature": signature}).status_code == 403
-    assert counters.value(hooks.REFUSED) == before + 1
+    assert measured.value(metrics.CALLBACKS, result="forged") == before + 1
 
 
 def test_a_missing_signature_is_refused() -> None:

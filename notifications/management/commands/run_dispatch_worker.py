@@ -7,6 +7,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from notifications import dispatch
+from ops import metrics
 from ops.worker import stop_on_signals
 
 
@@ -34,5 +35,6 @@ class Command(BaseCommand):
             dispatcher.drain()
             dispatcher.close()
             return
+        metrics.serve()
         self.stdout.write(f"Dispatching, up to {concurrency} calls at once. Ctrl-C stops.")
         dispatch.run(stop_on_signals(), poll_seconds=poll, concurrency=concurrency)

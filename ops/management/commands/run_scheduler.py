@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
 from casualmeet import clock
-from ops import beats, children, jobs
+from ops import beats, children, jobs, metrics
 from ops.jobs import Job
 from ops.leases import Leases
 from ops.models import JobRun, JobStatus
@@ -55,6 +55,7 @@ class Command(BaseCommand):
             else:
                 self.stdout.write(f"Scheduling {len(declared)} jobs. Ctrl-C stops.")
                 stop = stop_on_signals()
+                metrics.serve()
                 run_cycles(scheduler.tick, stop=stop, wait=lambda _: scheduler.wait(stop), role=beats.SCHEDULER)
         except KeyboardInterrupt:
             scheduler.stop(0)

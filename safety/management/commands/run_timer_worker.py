@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand
 
 from casualmeet import clock
 from notifications import dispatch
-from ops import beats
+from ops import beats, metrics
 from ops.chores import Chore, Chores
 from ops.worker import run_cycles, stop_on_signals
 from safety import expiry, failsafe, prompts, stops
@@ -46,6 +46,7 @@ class Command(BaseCommand):
             self._run_once(batch=batch, dispatching=not no_dispatch)
             return
         stop = stop_on_signals()
+        metrics.serve()
         sender = threading.Thread(
             target=dispatch.run, args=(stop,), kwargs={"poll_seconds": settings.DISPATCH_POLL_SECONDS}, name="dispatch"
         )
