@@ -166,7 +166,7 @@ class TestWhoMayOpenOne:
 
     async def test_a_moderator_may(self, as_moderator: Login) -> None:
         communicator, data = await opened(MODERATION, as_moderator)
-        assert data == {"incidents": [], "notifications": []}
+        assert data == {"incidents": [], "notifications": [], "findings": []}
         await communicator.disconnect()
 
     @pytest.mark.parametrize(

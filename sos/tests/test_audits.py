@@ -15,6 +15,7 @@ from ops.models import Severity
 from safety.models import User
 from safety.tests.people import people
 from sos import audits, escalation, incidents, timeline
+from sos.consumers import ModerationConsumer
 from sos.models import SosEvent, Source, TimelineKind
 from sos.triggers import Recipient, Trigger, person_of
 
@@ -138,3 +139,11 @@ class TestDeadLetters:
         row.save(force_insert=True)
         incidents.resolve(over, with_pin=False)
         assert look(audits.dead_letters) == []
+
+
+def test_the_moderators_sockets_tell_of_findings_that_come_change_and_go() -> None:
+    one, other = ({"id": "k", "title": "No dispatcher is running", "body": body} for body in ("1 waits", "2 wait"))
+    events = ModerationConsumer().events
+    assert events({"findings": []}, {"findings": [one]}) == [("finding", one)]
+    assert events({"findings": [one]}, {"findings": [other]}) == [("finding", other)]
+    assert events({"findings": [other]}, {"findings": []}) == [("finding_gone", other)]
