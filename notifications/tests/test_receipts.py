@@ -25,6 +25,7 @@ from notifications.carriers.base import Answer, Outcome
 from notifications.models import Delivery, DeliveryAttempt, OptOut
 from notifications.tests.deliveries import BRITISH, INDIAN, SID, accepted, attempt, delivery, seen
 from ops import counters
+from testing.database import sample
 
 pytestmark = pytest.mark.django_db
 
@@ -85,7 +86,11 @@ def expected(words: list[str]) -> str:
 
 
 class TestOrder:
-    @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+    @hypothesis_settings(
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+        deadline=None,
+        max_examples=sample(25, elsewhere=10),
+    )
     @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6))
     def test_every_order_with_duplicates_ends_in_the_right_state(self, words: list[str]) -> None:
         one = accepted()
