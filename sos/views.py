@@ -21,15 +21,15 @@ from notifications import push_views
 from notifications.carriers import twiml
 from notifications.hooks import twilio_webhook
 from notifications.texts import Ending, compose_ending, moments
-from sos import incidents, voice
+from sos import contact_answers, incidents, voice
 from sos.models import AlertedContact, Source
 
 logger = logging.getLogger(__name__)
 
 ANSWERS: Final[dict[str, Callable[[AlertedContact], bool]]] = {
-    "helping": incidents.acknowledge,
-    "reached": incidents.report_reached,
-    "declined": incidents.decline,
+    "helping": contact_answers.acknowledge,
+    "reached": contact_answers.report_reached,
+    "declined": contact_answers.decline,
 }
 
 
@@ -78,7 +78,7 @@ def push_to_contact(request: HttpRequest, token: str) -> HttpResponse:
 @missing_is_404
 def alert_opened(request: HttpRequest, token: str) -> HttpResponse:  # noqa: ARG001 - as Django calls it
     """The page's script says that somebody looks at it; opening the page itself changes nothing (P9)."""
-    incidents.record_opened(incidents.access_alert_page(token, now=clock.now()))
+    contact_answers.record_opened(incidents.access_alert_page(token, now=clock.now()))
     return HttpResponse(status=204)
 
 

@@ -17,7 +17,7 @@ from safety import panic
 from safety.models import TrustedContact, User
 from safety.tests.people import Clock, befriend, people
 from safety.tests.steps import Step, die_at
-from sos import escalation, incidents
+from sos import contact_answers, escalation, incidents
 from sos.models import AlertedContact, SosEvent, TimelineEntry
 from sos.reach import standings
 from testing.database import sample
@@ -103,7 +103,7 @@ class LadderMachine(RuleBasedStateMachine):
     def a_contact_helps(self, which: int) -> None:
         """The end of the ladder."""
         if contact := self.contact(which):
-            incidents.acknowledge(contact)
+            contact_answers.acknowledge(contact)
 
     @rule(which=WHICH)
     def a_number_sends_stop(self, which: int) -> None:
