@@ -242,3 +242,21 @@ def test_tiles_are_asked_for_only_where_they_are_set(client: Client, contact: Al
     assert 'data-tiles=""' in text_of(client.get(f"/i/{contact.token}"))
     settings.MAP_TILE_URL = "https://tiles.example/{z}/{x}/{y}.png"
     assert "https://tiles.example/{z}/{x}/{y}.png" in text_of(client.get(f"/i/{contact.token}"))
+
+
+def test_it_speaks_the_language_of_the_contacts_texts(client: Client, contact: AlertedContact) -> None:
+    in_english = text_of(client.get(f"/i/{contact.token}"))
+    AlertedContact.objects.update(language="hi")
+    shown = text_of(client.get(f"/i/{contact.token}"))
+    assert '<html lang="en">' in in_english
+    assert '<html lang="hi">' in shown
+    for said in ("Priya Sharma को मदद की ज़रूरत हो सकती है", "12 मिनट पहले", "112 मिलाएँ", "मैं मदद कर रहा/रही हूँ", "25 मी"):
+        assert said in shown
+    for fact in ("28.61390,77.20900", "IST", contact.incident.reference):
+        assert fact in shown
+    for english in ("helping", "Pressed", "Where", "Skip to content", "In danger"):
+        assert english not in shown
+    incidents.resolve(contact.incident, with_pin=True)
+    assert "सब ठीक: Priya Sharma सुरक्षित हैं" in text_of(client.get(f"/i/{contact.token}"))
+    # The next one to look at anything reads their own language.
+    assert '<html lang="en">' in text_of(client.get("/login/"))
