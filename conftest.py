@@ -2,23 +2,28 @@
 
 import inspect
 import os
+import shutil
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import urlsplit
 
 import hypothesis
 import pytest
 from django.conf import settings
 from django.core.management.commands import flush
-from django.db import connection, connections
+from django.db import connections
 
-from testing import processes
-from testing.emptying import empty_database
+from testing import database, processes
 from testing.servers import Redis
 
 hypothesis.settings.register_profile("quick", max_examples=25)
 hypothesis.settings.register_profile("thorough", max_examples=200)
 hypothesis.settings.load_profile("quick")
+
+# What SQLite may need in memory, with room to spare.
+MEMORY_BYTES = 512 * 1024 * 1024
 
 LEAKS = (
     "{name} is async and uses the database without a real transaction: what it writes through "
@@ -48,12 +53,16 @@ def pytest_configure() -> None:
 def flush_only_what_tests_wrote() -> Iterator[None]:
     """Django empties the database with the command `flush`, after each test that it can't roll back."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(flush.Command, "handle", empty_database)
+        patched.setattr(flush.Command, "handle", database.empty)
         yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ONLY_DATABASE_TESTS set, leave out what has run on another database already and needs none."""
+    """What takes long comes first, so that no worker is left with it when the other one is done.
+
+    With ONLY_DATABASE_TESTS set, leave out what has run on another database already and needs none.
+    """
+    items.sort(key=_is_short)
     if os.environ.get("ONLY_DATABASE_TESTS"):
         kept = [item for item in items if _uses_database(item)]
         config.hook.pytest_deselected(items=[item for item in items if not _uses_database(item)])
@@ -62,21 +71,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(
-    django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+    django_db_modify_db_settings_parallel_suffix: None,
+) -> Iterator[None]:
     """Give each run its own SQLite file, so that two runs in one working copy don't delete each other's."""
-    for database in connections.all():
-        if database.vendor == "sqlite":
-            database.settings_dict["TEST"]["NAME"] = str(tmp_path_factory.mktemp("database") / "test.sqlite3")
+    with ExitStack() as kept:
+        for one in connections.all():
+            if one.vendor == "sqlite":
+                directory = kept.enter_context(TemporaryDirectory(prefix="casualmeet-tests-", dir=_memory()))
+                one.settings_dict["TEST"]["NAME"] = f"{directory}/test.sqlite3"
+        yield
 
 
 @pytest.fixture
 def database_url(transactional_db: None) -> str:
     """The test database as DATABASE_URL, for processes that the test starts."""
-    name = connection.settings_dict["NAME"]
-    if connection.vendor == "sqlite":
-        return f"sqlite:///{name}"
-    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}").geturl()
+    return database.address()
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +99,16 @@ def redis_server() -> Iterator[Redis]:
 def wait_until() -> Callable[..., Any]:
     """Poll until a condition holds: `wait_until(lambda: …, timeout=10, message="…")`."""
     return processes.wait_until
+
+
+def _memory() -> Path | None:
+    """A directory that costs no waiting for a disk, where there is one; what the code asks of SQLite is the same."""
+    memory = Path("/dev/shm")
+    return memory if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > MEMORY_BYTES else None
+
+
+def _is_short(item: pytest.Item) -> bool:
+    return not any(item.get_closest_marker(name) for name in ("browser", "processes", "slow"))
 
 
 def _uses_database(item: pytest.Item) -> bool:

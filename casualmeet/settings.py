@@ -187,6 +187,8 @@ CONTENT_SECURITY_POLICY = {
 # Language, time, files
 
 LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("hi", "हिन्दी")]
+LOCALE_PATHS = [BASE_DIR / "locale"]
 USE_I18N = True
 USE_TZ = True
 TIME_ZONE = "UTC"

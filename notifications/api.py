@@ -91,6 +91,19 @@ def subscribe(request: ApiRequest, body: PushSubscriptionIn) -> Status[PushSubsc
     return Status(201, row)
 
 
+class EndpointIn(Schema):
+    """What a browser knows of its subscription."""
+
+    endpoint: Text
+
+
+@router.post("/push-subscriptions/off", response={204: None})
+def leave_browser(request: ApiRequest, body: EndpointIn) -> Status[None]:
+    """No more pushes in this browser, whether or not there were some."""
+    subscriptions.leave_browser(request.auth.pk, body.endpoint)
+    return Status(204, None)
+
+
 @router.delete("/push-subscriptions/{subscription_id}", response={204: None})
 def unsubscribe(request: ApiRequest, subscription_id: UUID) -> Status[None]:
     """No more pushes there."""

@@ -84,6 +84,18 @@ def subscribed(request: HttpRequest, owner_id: UUID) -> JsonResponse:
     return JsonResponse({"id": str(row.pk)}, status=201)
 
 
+def left(request: HttpRequest, owner_id: UUID) -> HttpResponse:
+    """End the pushes for this owner in the browser that the request's JSON names: `{"endpoint": …}`.
+
+    For the same views as `subscribed`.
+    """
+    endpoint = _fields(request).get("endpoint")
+    if not isinstance(endpoint, str):
+        return JsonResponse({"detail": "Send the endpoint.", "code": "invalid"}, status=422)
+    subscriptions.leave_browser(owner_id, endpoint)
+    return HttpResponse(status=204)
+
+
 def refused(refusal: Refusal) -> JsonResponse:
     """A refusal as JSON."""
     return JsonResponse({"detail": refusal.detail, "code": refusal.code}, status=refusal.status)

@@ -44,7 +44,8 @@ def plan(delivery: Delivery, *, carrier: str, answer: Answer, now: datetime) -> 
     if tries >= _tries(delivery) or not left:
         return None
     if answer.outcome is Outcome.UNKNOWN:
-        return Plan(others[0] if others else carrier, now if others else now + UNKNOWN_DELAY, delivery.repeat + 1)
+        at = now if others else now + UNKNOWN_DELAY
+        return Plan(others[0] if others else carrier, at, delivery.repeat + _may_have_arrived(delivery))
     if delivery.priority == Priority.SOS and others and tries < len(left):
         # An SOS does not wait for a carrier while there is one that was not asked yet.
         return Plan(others[0], now, delivery.repeat)
@@ -75,6 +76,12 @@ def open_carriers(delivery: Delivery, route: Sequence[str], *, tries: int | None
         name for name, outcome, receipt in attempts if outcome == AttemptOutcome.PERMANENT or receipt in FAILED_RECEIPTS
     }
     return [name for name in route if name not in refused]
+
+
+def _may_have_arrived(delivery: Delivery) -> bool:
+    """Not where a receipt that overtook the lost answer says that the carrier gave up: that is a clean failure (P7)."""
+    newest = DeliveryAttempt.objects.filter(delivery=delivery).order_by("-started_at", "-number")
+    return newest.values_list("receipt", flat=True).first() not in FAILED_RECEIPTS
 
 
 def _tries(delivery: Delivery) -> int:

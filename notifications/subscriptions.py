@@ -70,6 +70,11 @@ def unsubscribe(owner_id: UUID, subscription_id: UUID) -> None:
         raise PushSubscription.DoesNotExist("no such subscription")
 
 
+def leave_browser(owner_id: UUID, endpoint: str) -> None:
+    """No more pushes for the owner in the browser with this endpoint; again is the same."""
+    PushSubscription.objects.filter(owner_id=owner_id, endpoint_digest=_digest(endpoint)).delete()
+
+
 def forget(owner_id: UUID) -> None:
     """The owner wants no more pushes anywhere."""
     PushSubscription.objects.filter(owner_id=owner_id).delete()
@@ -165,7 +170,8 @@ def _check(kind: str, *, endpoint: str, p256dh: str, auth: str) -> None:
 
 
 def _digest(endpoint: str) -> str:
-    return hashlib.sha256(endpoint.encode()).hexdigest()
+    # A lone surrogate is no address of anybody's; it must only not break anything.
+    return hashlib.sha256(endpoint.encode(errors="surrogatepass")).hexdigest()
 
 
 def _leave_other_persons(row: PushSubscription) -> None:

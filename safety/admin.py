@@ -6,12 +6,15 @@ from django.contrib import admin
 from django.contrib.auth import admin as auth_admin
 from django.contrib.auth import forms as auth_forms
 from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
 from django.forms import ModelForm
+from django.http import HttpRequest
 
 from casualmeet.admin import ReadOnlyAdmin
+from casualmeet.logs import mask
 from casualmeet.refusal import Refusal
-from safety import phones
-from safety.models import MeetingTimer, TrustedContact, User
+from safety import failsafe_alerts, phones
+from safety.models import FailSafeAlert, MeetingTimer, TrustedContact, User
 
 if TYPE_CHECKING:
     _Form = ModelForm[User]
@@ -111,3 +114,59 @@ class MeetingTimerAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: Any) -> Any:
         """With the people that the page of one timer names."""
         return super().get_queryset(request).select_related("person", "meet_with_user")
+
+
+class NeedsALook(admin.SimpleListFilter):
+    """Backup alerts that are not as they should be."""
+
+    title = "needs a look"
+    parameter_name = "look"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """One choice beside "all"."""
+        return [("yes", "Yes")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Only those, when asked for."""
+        return failsafe_alerts.needing_a_look(queryset) if self.value() == "yes" else queryset
+
+
+@admin.register(FailSafeAlert)
+class FailSafeAlertAdmin(ReadOnlyAdmin):
+    """Backup alerts at the carrier: what is wanted, what is known to stand there. A worker alone changes them."""
+
+    list_display = [
+        "person",
+        "number",
+        "state",
+        "wanted_at",
+        "scheduled_at",
+        "asked_at",
+        "sent_at",
+        "tries",
+        "next_try_at",
+    ]
+    list_filter = [NeedsALook]
+    ordering = ["settled", "-wanted_at"]
+    # The whole number is with the contact; leases are the workers'.
+    exclude = ["phone", "lease_token"]
+    readonly_fields = ["number", "state"]
+
+    def get_queryset(self, request: Any) -> Any:
+        """With the people and timers that the list names."""
+        return super().get_queryset(request).select_related("timer__person")
+
+    @admin.display(description="person")
+    def person(self, alert: FailSafeAlert) -> str:
+        """Whose contact would be alerted."""
+        return alert.timer.person.display_name
+
+    @admin.display(description="contact's number")
+    def number(self, alert: FailSafeAlert) -> str:
+        """Its last digits."""
+        return mask(alert.phone)
+
+    @admin.display(description="state")
+    def state(self, alert: FailSafeAlert) -> str:
+        """How it stands."""
+        return failsafe_alerts.standing(alert)

@@ -19,7 +19,7 @@ from typing import Any, Final
 from uuid import UUID, uuid4, uuid5
 
 from django.conf import settings
-from django.db.models import Case, F, QuerySet, Value, When
+from django.db.models import Case, F, Q, QuerySet, Value, When
 
 from casualmeet import clock
 from casualmeet.db import insert_missing, retry_transient
@@ -47,6 +47,8 @@ LOOK_WHEN_EXPIRED: Final = timedelta(seconds=10)
 LOOK_WHEN_SENT: Final = timedelta(minutes=1)
 # So long after it was to go out nothing can be won any more.
 OVER_AFTER: Final = timedelta(days=1)
+# After so many tries, about half a minute, somebody had better look.
+FAILING_TRIES: Final = 5
 # While something may stand that is not wanted, a false alarm is coming: no long pauses then.
 LONGEST_PAUSE: Final = 300
 LONGEST_PAUSE_UNWANTED: Final = 15
@@ -196,6 +198,23 @@ def suspect(alert_id: UUID) -> None:
     """A message may stand at the carrier that the row does not know of: look for it."""
     now = clock.now()
     FailSafeAlert.objects.filter(pk=alert_id).update(asked_at=now, settled=False, next_try_at=now)
+
+
+def standing(alert: FailSafeAlert) -> str:
+    """In words, how it stands."""
+    if alert.sent_at is not None:
+        return "sent by the carrier"
+    if alert.settled:
+        return "as wanted" if alert.wanted_at else "not wanted, nothing stands"
+    if alert.next_try_at is None:
+        return "given up"
+    return "failing" if alert.tries >= FAILING_TRIES else "in work"
+
+
+def needing_a_look(rows: QuerySet[FailSafeAlert]) -> QuerySet[FailSafeAlert]:
+    """Those that went out and are not cleared yet, were given up, or fail again and again."""
+    failing = Q(settled=False) & (Q(next_try_at__isnull=True) | Q(tries__gte=FAILING_TRIES))
+    return rows.filter(failing | Q(sent_at__isnull=False, next_try_at__isnull=False))
 
 
 def text(task: Task) -> str:

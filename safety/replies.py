@@ -18,7 +18,7 @@ from notifications.texts import Topic, compose_answer
 from safety import panic, stops, timers
 from safety.models import User
 from safety.texted import CONTACT_VERBS, PERSON_VERBS, Texted, Verb, parse
-from sos import incidents
+from sos import contact_answers, incidents
 from sos.models import AlertedContact
 
 NAMESPACE: Final = UUID("b1b1d6a3-6f5e-4e0e-8b63-55b6a1c7f2d4")
@@ -153,9 +153,9 @@ def _to_person(person: User, topic: Topic, *, several: bool = False, **facts: An
 # The contact
 
 VERBS: Final[dict[Verb, tuple[Callable[[AlertedContact], bool], Topic]]] = {
-    Verb.HELPING: (incidents.acknowledge, Topic.HELPING),
-    Verb.REACHED: (incidents.report_reached, Topic.REACHED),
-    Verb.CANT_HELP: (incidents.decline, Topic.DECLINED),
+    Verb.HELPING: (contact_answers.acknowledge, Topic.HELPING),
+    Verb.REACHED: (contact_answers.report_reached, Topic.REACHED),
+    Verb.CANT_HELP: (contact_answers.decline, Topic.DECLINED),
 }
 
 

@@ -31,4 +31,5 @@ urlpatterns = [
     # Texts carry the link without a slash at its end; a redirect would cost a round trip on a bad line.
     re_path(r"^c/(?P<token>[a-z0-9]{1,32})/?$", views.invitation, name="invitation"),
     re_path(r"^c/(?P<token>[a-z0-9]{1,32})/push$", views.push_to_contact, name="invitation-push"),
+    re_path(r"^c/(?P<token>[a-z0-9]{1,32})/push/off$", views.no_push_to_contact, name="invitation-push-off"),
 ]

@@ -10,6 +10,7 @@ from django.contrib.auth.decorators import login_required
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import translation
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
@@ -341,7 +342,8 @@ def invitation(request: HttpRequest, token: str) -> HttpResponse:
             contacts.answer(contact, accept=answer == "accept")
         return redirect("invitation", token=token)
     facts = {"contact": contact, "person": contact.person, "push": push_views.offer(contact.pk)}
-    return render(request, "safety/invitation.html", facts, status=400 if request.method == "POST" else 200)
+    with translation.override(contact.language):
+        return render(request, "safety/invitation.html", facts, status=400 if request.method == "POST" else 200)
 
 
 @csrf_exempt
@@ -354,3 +356,12 @@ def push_to_contact(request: HttpRequest, token: str) -> HttpResponse:
     if contact.status != TrustedContact.Status.VERIFIED:
         return push_views.refused(Refusal("Accept first.", code="not_accepted", status=409))
     return push_views.subscribed(request, contact.pk)
+
+
+@csrf_exempt
+@require_POST
+@secret_link
+@missing_is_404
+def no_push_to_contact(request: HttpRequest, token: str) -> HttpResponse:
+    """End the notifications in the contact's browser; they stay a contact, and get texts."""
+    return push_views.left(request, contacts.access_invitation(token).pk)

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseForbidden
 from django.shortcuts import redirect, render
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -21,15 +21,15 @@ from notifications import push_views
 from notifications.carriers import twiml
 from notifications.hooks import count, twilio_webhook
 from notifications.texts import Ending, compose_ending, moments
-from sos import incidents, voice
+from sos import contact_answers, incidents, voice
 from sos.models import AlertedContact, Source
 
 logger = logging.getLogger(__name__)
 
 ANSWERS: Final[dict[str, Callable[[AlertedContact], bool]]] = {
-    "helping": incidents.acknowledge,
-    "reached": incidents.report_reached,
-    "declined": incidents.decline,
+    "helping": contact_answers.acknowledge,
+    "reached": contact_answers.report_reached,
+    "declined": contact_answers.decline,
 }
 
 
@@ -37,7 +37,10 @@ ANSWERS: Final[dict[str, Callable[[AlertedContact], bool]]] = {
 @secret_link
 @missing_is_404
 def alert_page(request: HttpRequest, token: str) -> HttpResponse:
-    """GET shows the incident, POST says "I'm helping" or another answer; times are those of the person in danger."""
+    """GET shows the incident, POST says "I'm helping" or another answer; times are those of the person in danger.
+
+    It speaks the language of the contact's texts.
+    """
     contact = incidents.access_alert_page(token, now=clock.now())
     if request.method == "POST":
         verb = ANSWERS.get(request.POST.get("answer", "helping"))
@@ -59,7 +62,7 @@ def alert_page(request: HttpRequest, token: str) -> HttpResponse:
         "push": push_views.offer(contact.contact_id),
         "now": clock.now(),
     }
-    with timezone.override(moments.zone(incident.person.time_zone)):
+    with translation.override(contact.language), timezone.override(moments.zone(incident.person.time_zone)):
         return render(request, "sos/alert.html", facts)
 
 
@@ -73,12 +76,22 @@ def push_to_contact(request: HttpRequest, token: str) -> HttpResponse:
     return push_views.subscribed(request, contact.contact_id)
 
 
+@csrf_exempt
+@require_POST
+@secret_link
+@missing_is_404
+def no_push_to_contact(request: HttpRequest, token: str) -> HttpResponse:
+    """End the notifications in the contact's browser, about this incident and later ones."""
+    contact = incidents.access_alert_page(token, now=clock.now())
+    return push_views.left(request, contact.contact_id)
+
+
 @require_POST
 @secret_link
 @missing_is_404
 def alert_opened(request: HttpRequest, token: str) -> HttpResponse:  # noqa: ARG001 - as Django calls it
     """The page's script says that somebody looks at it; opening the page itself changes nothing (P9)."""
-    incidents.record_opened(incidents.access_alert_page(token, now=clock.now()))
+    contact_answers.record_opened(incidents.access_alert_page(token, now=clock.now()))
     return HttpResponse(status=204)
 
 

@@ -11,7 +11,7 @@ from notifications import inbound, receipts
 from notifications.carriers import twiml
 from notifications.models import Channel, DeliveryAttempt
 from notifications.texts import Ending, compose_ending
-from sos import incidents
+from sos import contact_answers
 from sos.models import AlertedContact
 
 logger = logging.getLogger(__name__)
@@ -83,8 +83,8 @@ def _hear_once(attempt: DeliveryAttempt, contact: AlertedContact, *, key: str, s
 def _hear(contact: AlertedContact, *, key: str) -> Ending | None:
     """How the call ends after this key; None when the prompt is to be said again."""
     verb, ending = {
-        HELPING: (incidents.acknowledge, Ending.HELPING),
-        CANT_HELP: (incidents.decline, Ending.DECLINED),
+        HELPING: (contact_answers.acknowledge, Ending.HELPING),
+        CANT_HELP: (contact_answers.decline, Ending.DECLINED),
     }.get(key, (None, None))
     if verb is not None:
         verb(contact)

@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Any
 
+from django.utils.translation import gettext
+
 ROUGH_METRES = 500
 LATE_SECONDS = 60
 
@@ -17,20 +19,22 @@ def in_words(seconds: float) -> str:
 
 
 def ago(moment: datetime, now: datetime) -> str:
-    """`just now`, `12 min ago`, `3 h ago`, `2 days ago`."""
+    """`just now`, `12 min ago`, `3 h ago`, `2 days ago`, in the language of the page."""
     minutes = int((now - moment).total_seconds() // 60)
     if minutes < 1:
-        return "just now"
+        return gettext("just now")
     if minutes < 120:
-        return f"{minutes} min ago"
+        return gettext("%(count)d min ago") % {"count": minutes}
     if minutes < 48 * 60:
-        return f"{minutes // 60} h ago"
-    return f"{minutes // (24 * 60)} days ago"
+        return gettext("%(count)d h ago") % {"count": minutes // 60}
+    return gettext("%(count)d days ago") % {"count": minutes // (24 * 60)}
 
 
 def distance(metres: float) -> str:
     """`25 m`, `3.2 km`."""
-    return f"{metres:.0f} m" if metres < 1000 else f"{metres / 1000:.1f} km"
+    if metres < 1000:
+        return gettext("%(count)d m") % {"count": round(metres)}
+    return gettext("%(count).1f km") % {"count": metres / 1000}
 
 
 def accuracy(metres: float | None) -> str:

@@ -5,7 +5,6 @@ First inside this process, without Redis; then against real Daphne processes, wi
 
 import asyncio
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -36,6 +34,7 @@ from safety.models import MeetingTimer, User
 from safety.tests.factories import ContactFactory, PersonFactory, TimerFactory
 from sos import incidents
 from sos.models import SosEvent
+from testing import database
 from testing.processes import ManagedProcess, free_port, wait_until
 from testing.servers import Redis
 
@@ -530,14 +529,6 @@ class Watcher:
         return found
 
 
-def database_address() -> str:
-    """The test database, for processes that outlive one test."""
-    name = connection.settings_dict["NAME"]
-    if connection.vendor == "sqlite":
-        return f"sqlite:///{name}"
-    return urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}").geturl()
-
-
 @contextmanager
 def serving(*sites: Site) -> Iterator[None]:
     for site in sites:
@@ -554,7 +545,7 @@ def serving(*sites: Site) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def site(django_db_setup: None) -> Iterator[Site]:
     """Without Redis."""
-    made = Site(database_address())
+    made = Site(database.address())
     with serving(made):
         yield made
 
@@ -562,7 +553,7 @@ def site(django_db_setup: None) -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def redis_sites(django_db_setup: None, redis_server: Redis) -> Iterator[tuple[Site, Site]]:
     """Two, joined by Redis only; they look by themselves every fifteen seconds."""
-    one, two = (Site(database_address(), redis_url=redis_server.url(), LIVE_POLL_SECONDS="15") for _ in range(2))
+    one, two = (Site(database.address(), redis_url=redis_server.url(), LIVE_POLL_SECONDS="15") for _ in range(2))
     with serving(one, two):
         yield one, two
 
@@ -708,7 +699,7 @@ class TestAcrossProcessesWithRedis:
         token = tokens.issue(as_asha.user)
         redis_server.halt()
         try:
-            fresh = Site(database_address(), redis_url=redis_server.url(), LIVE_POLL_SECONDS="3")
+            fresh = Site(database.address(), redis_url=redis_server.url(), LIVE_POLL_SECONDS="3")
             with serving(fresh):
                 with fresh.open(PERSON, as_asha) as mine:
                     mine.until("snapshot")

@@ -147,6 +147,7 @@ class TestProcessRole:
         assert process_role() == role
 
 
+@pytest.mark.processes
 class TestEnvironment:
     def test_without_a_secret_key_it_says_so_and_what_to_do(self) -> None:
         done = python("manage.py", "check", SECRET_KEY="")
@@ -205,6 +206,7 @@ def example() -> dict[str, str]:
 
 
 class TestProductionExample:
+    @pytest.mark.processes
     def test_check_deploy_has_nothing_to_say_about_it(self) -> None:
         filled = {
             **example(),

@@ -1,11 +1,12 @@
 """An answer that was lost: the carrier is asked, and only what it does not know of is sent again (P6, P7)."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from casualmeet import clock
-from notifications import claims, health, retrying
+from notifications import answers, claims, health, receipts, retrying
 from notifications.claims import LEASE
 from notifications.dispatch import Dispatcher
 from notifications.models import Delivery, DeliveryAttempt
@@ -71,6 +72,34 @@ def test_p7_a_carrier_that_can_not_be_asked_gets_one_extra_at_most_and_it_says_s
     texts = sim.texts(INDIAN)
     assert len(texts) == 2
     assert "2nd alert" in texts[1]
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["answer lost", "dispatcher dead"])
+def test_p7_a_failure_told_before_the_lost_answer_was_noticed_makes_no_repeat(
+    sim: Simulator, at: Hands, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """The first never reached anybody, so the other carrier's text is the first one that is read."""
+    sim.on(INDIAN, carrier="fast2sms").then(rules.reset(accepted=False))
+    row = make(INDIAN)
+    with monkeypatch.context() as patch:
+        store = answers.finish
+
+        def told_before(answered: Any, *, now: Any) -> None:
+            receipts.record(DeliveryAttempt.objects.get().pk, "failed", code="", carrier="fast2sms", now=now)
+            if not dies:
+                store(answered, now=now)
+
+        patch.setattr("notifications.dispatch.finish", told_before)
+        dispatcher = Dispatcher(concurrency=4)
+        dispatcher.cycle()
+        dispatcher.close()
+    if dies:
+        at.forward(LEASE.total_seconds() + 3)
+    drain()
+    assert outcomes(row) == [("fast2sms", "unknown"), ("twilio", "accepted")]
+    (text,) = sim.texts(INDIAN)
+    assert "2nd alert" not in text
+    assert seen(row).repeat == 0
 
 
 def test_a_carrier_that_does_not_answer_the_question_keeps_nothing_from_being_sent(sim: Simulator, at: Hands) -> None:

@@ -24,9 +24,17 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(24
 ENDPOINT = "https://fcm.googleapis.com/fcm/send/this-browser"
 # Only Google could make a subscription for a Chromium, and tests reach no Google. All else here is the browser's own.
 SUBSCRIBED = """
+window.made = null;
+PushManager.prototype.getSubscription = async () => window.made;
 PushManager.prototype.subscribe = async ({{ userVisibleOnly, applicationServerKey }}) => {{
   if (!userVisibleOnly || applicationServerKey.length !== 65) throw new Error("bad options");
-  return {{ endpoint: "{endpoint}", toJSON: () => ({{ endpoint: "{endpoint}", keys: {keys} }}) }};
+  window.made = {{
+    endpoint: "{endpoint}",
+    options: {{ applicationServerKey }},
+    toJSON: () => ({{ endpoint: "{endpoint}", keys: {keys} }}),
+    unsubscribe: async () => {{ window.made = null; }},
+  }};
+  return window.made;
 }};
 """
 SHOWN = """
@@ -148,3 +156,14 @@ def test_a_contacts_phone_is_subscribed_shows_every_push_and_says_so(
     later = [one for one in page.evaluate(SHOWN) if one["title"] != said["title"]]
     assert {one["link"] for one in later} == {f"{site.url}/"}
     assert {one["title"] for one in later} == {"CasualMeet Safety", "Look"}
+
+    # Off again: the server forgets this browser, the browser its subscription, and no later visit brings it back.
+    page.get_by_role("button", name="Turn notifications off here").click()
+    expect(page.get_by_text("Off: this browser shows no notifications any more")).to_be_visible()
+    assert page.evaluate("window.made") is None
+    assert not in_database(lambda: subscriptions.of([contact.pk]))
+    page.reload()
+    expect(page.get_by_role("button", name="Alert this phone too")).to_be_visible()
+    expect(page.get_by_role("button", name="Turn notifications off here")).to_be_hidden()
+    page.wait_for_load_state("networkidle")
+    assert not in_database(lambda: subscriptions.of([contact.pk]))

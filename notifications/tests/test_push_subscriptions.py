@@ -437,3 +437,55 @@ class TestReceipts:
     def test_p9_looking_is_no_receipt(self, phone: Client) -> None:
         made = attempt()
         assert phone.get(f"/push/receipt?receipt={made.pk}").status_code == 405
+
+
+class TestLeavingABrowser:
+    """What the button says that turns notifications off: for one owner, in one browser."""
+
+    def test_the_owners_other_browsers_and_other_owners_of_this_one_stay(self, person: User) -> None:
+        contact, elsewhere = uuid4(), f"{ENDPOINT}-elsewhere"
+        for owner, endpoint in ((person.pk, ENDPOINT), (person.pk, elsewhere), (contact, ENDPOINT)):
+            subscribe(owner, endpoint)
+        for _ in range(2):
+            subscriptions.leave_browser(person.pk, ENDPOINT)
+        left = PushSubscription.objects.values_list("owner_id", "endpoint")
+        assert set(left) == {(person.pk, elsewhere), (contact, ENDPOINT)}
+
+    def test_a_person_in_their_own_settings(self, page: Client, person: User) -> None:
+        subscribe(person.pk)
+        assert "data-push-off" in page.get(reverse("settings")).content.decode()
+        for _ in range(2):
+            assert post(page, "/api/push-subscriptions/off", {"endpoint": ENDPOINT}).status_code == 204
+        assert not PushSubscription.objects.exists()
+
+    def test_a_contact_by_both_links(self) -> None:
+        contact = ContactFactory.create(name="Ravi")
+        panic.press(contact.person)
+        alerted = AlertedContact.objects.get(contact_id=contact.pk)
+        strict = Client(enforce_csrf_checks=True)
+        for link in (f"/c/{contact.token}/push/off", f"/i/{alerted.token}/push/off"):
+            subscribe(contact.pk)
+            answered = post(strict, link, {"endpoint": ENDPOINT})
+            assert (answered.status_code, answered.content) == (204, b"")
+            assert "no-store" in answered["Cache-Control"]
+            assert not PushSubscription.objects.exists()
+            assert strict.get(link).status_code == strict.head(link).status_code == 405
+
+    @pytest.mark.parametrize("sent", ["{", "[" * 9999, [], {}, {"endpoint": 7}, {"endpoint": None}])
+    def test_bad_input_changes_nothing(self, page: Client, person: User, sent: object) -> None:
+        contact = ContactFactory.create(name="Ravi")
+        subscribe(contact.pk)
+        subscribe(person.pk)
+        assert post(page, f"/c/{contact.token}/push/off", sent).status_code == 422
+        assert post(page, "/api/push-subscriptions/off", sent).status_code in {400, 422}
+        assert PushSubscription.objects.count() == 2
+
+    def test_what_is_nobodys_is_left_in_peace(self, client: Client, person: User) -> None:
+        contact = ContactFactory.create(name="Ravi")
+        subscribe(contact.pk)
+        for endpoint in ("", "https://push.example/other", "\x00", "\ud800"):
+            assert post(client, f"/c/{contact.token}/push/off", {"endpoint": endpoint}).status_code == 204
+        for address in ("/c/wrong/push/off", "/i/wrong/push/off"):
+            assert post(client, address, {"endpoint": ENDPOINT}).status_code == 404
+        assert post(client, "/api/push-subscriptions/off", {"endpoint": ENDPOINT}).status_code == 401
+        assert PushSubscription.objects.count() == 1

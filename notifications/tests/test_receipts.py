@@ -26,6 +26,7 @@ from notifications.models import Delivery, DeliveryAttempt, OptOut
 from notifications.tests.deliveries import BRITISH, INDIAN, SID, accepted, attempt, delivery, seen
 from ops import metrics
 from testing import measured
+from testing.database import sample
 
 pytestmark = pytest.mark.django_db
 
@@ -90,7 +91,11 @@ def unknown_ids(kind: str) -> float:
 
 
 class TestOrder:
-    @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+    @hypothesis_settings(
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+        deadline=None,
+        max_examples=sample(25, elsewhere=10),
+    )
     @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6))
     def test_every_order_with_duplicates_ends_in_the_right_state(self, words: list[str]) -> None:
         one = accepted()

@@ -23,6 +23,12 @@ from ops.models import WorkerBeat
 from testing.processes import BASE_DIR, ManagedProcess, wait_until
 from testing.servers import Mongo, Postgres
 
+PREPARE = """
+from django.core.management import call_command
+call_command("migrate", verbosity=0)
+call_command("seed_demo")
+"""
+
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at")]
 
 ADDRESSES = ("/healthz", "/readyz", "/health/worker")
@@ -192,9 +198,8 @@ def database_server(transactional_db: None) -> Iterator[Postgres | Mongo]:
         if isinstance(server, Postgres):
             server.create_database("casualmeet")
         env = {"DATABASE_URL": server.url("casualmeet"), "REDIS_URL": "", "DEMO_PASSWORD": "correct horse 7"}
-        for command in ("migrate", "seed_demo"):
-            with ManagedProcess([command], env=env) as process:
-                assert process.wait(120) == 0, process.output
+        with ManagedProcess(["shell", "-v0", "-c", PREPARE], env=env) as process:
+            assert process.wait(120) == 0, process.output
         yield server
 
 

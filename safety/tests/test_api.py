@@ -23,6 +23,7 @@ from safety import expiry, pins, timers, tokens
 from safety.models import MeetingTimer, Position, TrustedContact, User
 from safety.tests.factories import ContactFactory, PersonFactory, TimerFactory
 from sos.models import SosEvent
+from testing.database import sample
 
 pytestmark = [pytest.mark.django_db, pytest.mark.filterwarnings("ignore:No directory at")]
 
@@ -825,6 +826,7 @@ class TestBadBodies:
         assert MeetingTimer.objects.get().person == asha
 
 
+@pytest.mark.slow
 class TestNastyTexts:
     """Any text is taken or refused; none breaks anything."""
 
@@ -899,13 +901,17 @@ FIELDS: Final = [
 ]
 
 
+@pytest.mark.slow
 @given(
     path=st.sampled_from(["timers", "sos", "contacts", "tokens", "positions", "safe", "extend"]),
     base=st.sampled_from([{}, ARM, INVITE, {"latitude": 12.9, "longitude": 77.5}]),
     change=st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4),
 )
 @hypothesis_settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+    max_examples=sample(60, elsewhere=20),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
 )
 def test_no_body_whatever_breaks_the_api(
     asha: User, api: Api, path: str, base: dict[str, Any], change: dict[str, Any]

@@ -1,10 +1,14 @@
 """The person's pages and the invitation page: what they show, what they refuse, and that looking changes nothing."""
 
+import json
+import re
+import struct
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 
@@ -424,6 +428,20 @@ class TestContactPages:
         contact.refresh_from_db()
         assert contact.status == "pending"
 
+    def test_the_invitation_speaks_the_language_of_the_contacts_texts(self, client: Client) -> None:
+        contact = ContactFactory.create(status="pending", language="hi", person__full_name="Priya Sharma")
+        for status in ("pending", "verified", "declined", "left"):
+            TrustedContact.objects.update(status=status)
+            shown = text_of(client.get(f"/c/{contact.token}"))
+            assert '<html lang="hi">' in shown
+            assert "Priya Sharma" in shown
+            visible = re.sub(
+                r"<[^>]*>|Priya Sharma|CasualMeet Safety|SMS|SOS",
+                "",
+                shown.split('tabindex="-1">')[1].split("</main>")[0],
+            )
+            assert not re.findall(r"[A-Za-z]{4,}", visible.replace(contact.name, ""))
+
     def test_an_unknown_invitation_is_404(self, client: Client) -> None:
         assert client.get("/c/nobody").status_code == 404
 
@@ -501,3 +519,20 @@ def test_factories_make_rows_that_the_database_takes() -> None:
     assert [contact.slot for contact in contacts] == list(range(10))
     TimerFactory.create(person=person)
     assert not insert_one(TimerFactory.build(person=person))
+
+
+def test_a_home_screen_gets_a_name_and_icons_that_are_there(client: Client) -> None:
+    """A person's leads to the start page; a contact's, who has no login, to the page it was made from."""
+    contact = ContactFactory.create()
+    for page, start in (("/login/", "/"), (f"/c/{contact.token}", None)):
+        shown = text_of(client.get(page))
+        (address,) = re.findall(r'<link rel="manifest" href="([^"]+)"', shown)
+        manifest = json.loads((settings.BASE_DIR / address.lstrip("/")).read_text())
+        assert (manifest["display"], manifest.get("start_url")) == ("standalone", start)
+        touch = re.findall(r'<link rel="apple-touch-icon" href="([^"]+)"', shown)
+        icons = [f"/static/{icon['src']}" for icon in manifest["icons"]]
+        for icon in (*touch, *icons):
+            picture = (settings.BASE_DIR / icon.lstrip("/")).read_bytes()
+            width, height = struct.unpack(">II", picture[16:24])
+            assert (picture[:4], width) == (b"\x89PNG", height)
+        assert {icon["sizes"] for icon in manifest["icons"]} == {"192x192", "512x512"}

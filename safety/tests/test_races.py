@@ -62,6 +62,7 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return standing
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.parametrize("verb", VERBS)
 def test_p1_a_thousand_successes_between_lookup_and_update_are_never_overwritten(
@@ -69,7 +70,7 @@ def test_p1_a_thousand_successes_between_lookup_and_update_are_never_overwritten
 ) -> None:
     """P1: the worker has found the timers due; the person's verb succeeds; the worker's update must not match."""
     act, status = VERBS[verb]
-    wave = 250 if has_transactions() else 10
+    wave = 250
     armed = timers_for(people(wave), escalates_at=wall.now - timedelta(seconds=1))
     answers: list[MeetingTimer] = []
 

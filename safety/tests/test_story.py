@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.db import connection
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from testing import database
 from testing.site import Installation, chromium, phone
 
 PASSWORD = "a demo password 42"
@@ -28,18 +30,21 @@ User.objects.filter(username="moderator").update(is_superuser=True)
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(240)]
 
 
-@pytest.fixture
-def installation(database_url: str) -> Iterator[Installation]:
-    site = Installation(database_url, DEMO_PASSWORD=PASSWORD)
+@pytest.fixture(scope="module")
+def installation(django_db_setup: None, django_db_blocker: Any) -> Iterator[Installation]:
+    with django_db_blocker.unblock():
+        site = Installation(database.address(), DEMO_PASSWORD=PASSWORD)
     site.manage("seed_demo")
     if connection.vendor == "mongodb":
         # The MongoDB test server mixes up the columns of a join, and so finds no permission of anybody's.
         site.manage("shell", "-v0", "-c", EVERYTHING_ALLOWED)
     with site.running():
         yield site
+    with django_db_blocker.unblock():
+        database.empty()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser(installation: Installation) -> Iterator[Browser]:
     with chromium() as started:
         yield started

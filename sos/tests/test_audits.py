@@ -14,7 +14,7 @@ from ops.beats import Beat
 from ops.models import Severity
 from safety.models import User
 from safety.tests.people import people
-from sos import audits, escalation, incidents, timeline
+from sos import audits, contact_answers, escalation, incidents, timeline
 from sos.consumers import ModerationConsumer
 from sos.models import SosEvent, Source, TimelineKind
 from sos.triggers import Recipient, Trigger, person_of
@@ -86,7 +86,7 @@ class TestLadders:
         over = incident(next_wave_at=None, wave=5)
         helped = incident(next_wave_at=None)
         contact = helped.alerted_contacts.order_by("name")[0]
-        incidents.acknowledge(contact)
+        contact_answers.acknowledge(contact)
         ended = incident(next_wave_at=None, wave=3)
         timeline.note(ended.pk, TimelineKind.WAVE, "Over.", key=escalation.OVER, at=clock.now())
         Beat(beats.TIMER).cycle_finished(0)

@@ -19,7 +19,7 @@ from ops import audit
 from ops.audit import Finding
 from ops.models import AuditFinding, WorkerBeat
 from safety.models import MeetingTimer, TrustedContact, User
-from sos import incidents
+from sos import contact_answers, incidents
 from sos.admin import distance_m
 from sos.models import AlertedContact, SosEvent, Source
 from sos.triggers import Fix, Recipient, Trigger, person_of
@@ -216,7 +216,7 @@ class TestBoard:
         Delivery.objects.filter(incident_id=incident.pk, recipient_name=NAMES[0]).update(
             status=DeliveryStatus.ACCEPTED, finished_at=clock.now()
         )
-        incidents.acknowledge(AlertedContact.objects.get(incident=incident, name=NAMES[1]))
+        contact_answers.acknowledge(AlertedContact.objects.get(incident=incident, name=NAMES[1]))
         text = client.get("/admin/board/").text
         for words in ["Missed check-in", "1 h 02 min late", "Café Blue", "within 2.4 km", "1 of 2 notified", NAMES[1]]:
             assert words in text
@@ -245,7 +245,7 @@ class TestBoard:
         made = [make_incident(make_user(f"p{i}")) for i in range(3)]
         for age, incident in enumerate(reversed(made)):
             SosEvent.objects.filter(pk=incident.pk).update(opened_at=clock.now() - timedelta(minutes=age))
-        incidents.acknowledge(AlertedContact.objects.filter(incident=made[2])[0])
+        contact_answers.acknowledge(AlertedContact.objects.filter(incident=made[2])[0])
         text = client.get("/admin/board/").text
         places = [text.index(f'data-incident="{incident.pk}"') for incident in [made[1], made[0], made[2]]]
         assert places == sorted(places)
@@ -265,7 +265,7 @@ class TestBoard:
         person = make_user("evil", full_name=evil)
         incident = make_incident(person, names=[evil], place_name=evil, meet_with=evil)
         bury(incident)
-        incidents.acknowledge(AlertedContact.objects.get(incident=incident))
+        contact_answers.acknowledge(AlertedContact.objects.get(incident=incident))
         for address in ["/admin/", "/admin/board/", page_of(incident), live_part_of(incident)]:
             text = client.get(address).text
             assert evil not in text
@@ -612,10 +612,10 @@ def test_board_and_incident_page_show_what_each_contact_said():
     names = ["Asha", "Bela", "Chitra", "Devi", "Esha"]
     incident = make_incident(make_user("person"), names=names)
     found = {contact.name: contact for contact in incident.alerted_contacts.all()}
-    incidents.record_opened(found["Asha"])
-    incidents.decline(found["Bela"])
-    incidents.acknowledge(found["Chitra"])
-    incidents.report_reached(found["Devi"])
+    contact_answers.record_opened(found["Asha"])
+    contact_answers.decline(found["Bela"])
+    contact_answers.acknowledge(found["Chitra"])
+    contact_answers.report_reached(found["Devi"])
     board = moderator.get(reverse("admin:board-fragment")).content.decode()
     assert "<bdi>Asha</bdi> opened the alert, <bdi>Bela</bdi> can&#x27;t help" in board.replace("can't", "can&#x27;t")
     assert "<bdi>Chitra</bdi>, <bdi>Devi</bdi> (reached them)" in board

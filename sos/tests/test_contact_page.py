@@ -11,7 +11,7 @@ from notifications.models import Notification
 from safety import panic
 from safety.models import User
 from safety.tests.factories import ContactFactory, PersonFactory, TimerFactory
-from sos import incidents
+from sos import contact_answers, incidents
 from sos.models import AlertedContact, SosEvent, Source, TimelineEntry
 from sos.triggers import Fix
 
@@ -123,10 +123,10 @@ def test_reaching_the_person_is_helping_and_told_to_everybody(client: Client, co
 
 
 def test_helping_first_and_reaching_later_keeps_both_times(contact: AlertedContact) -> None:
-    incidents.acknowledge(contact)
+    contact_answers.acknowledge(contact)
     helping_since = AlertedContact.objects.get(pk=contact.pk).acknowledged_at
-    assert incidents.report_reached(contact)
-    assert not incidents.report_reached(contact)
+    assert contact_answers.report_reached(contact)
+    assert not contact_answers.report_reached(contact)
     contact.refresh_from_db()
     assert contact.acknowledged_at == helping_since
     assert contact.reached_person_at
@@ -143,7 +143,7 @@ def test_a_crash_between_the_word_and_its_timeline_entry_is_mended_by_the_same_w
     said_at = clock.now() - timedelta(seconds=5)
     AlertedContact.objects.filter(pk=contact.pk).update(declined_at=said_at)
     for _ in range(2):
-        assert not incidents.decline(contact)
+        assert not contact_answers.decline(contact)
     assert [entry.at for entry in TimelineEntry.objects.filter(kind="declined")] == [said_at]
 
 
@@ -242,3 +242,21 @@ def test_tiles_are_asked_for_only_where_they_are_set(client: Client, contact: Al
     assert 'data-tiles=""' in text_of(client.get(f"/i/{contact.token}"))
     settings.MAP_TILE_URL = "https://tiles.example/{z}/{x}/{y}.png"
     assert "https://tiles.example/{z}/{x}/{y}.png" in text_of(client.get(f"/i/{contact.token}"))
+
+
+def test_it_speaks_the_language_of_the_contacts_texts(client: Client, contact: AlertedContact) -> None:
+    in_english = text_of(client.get(f"/i/{contact.token}"))
+    AlertedContact.objects.update(language="hi")
+    shown = text_of(client.get(f"/i/{contact.token}"))
+    assert '<html lang="en">' in in_english
+    assert '<html lang="hi">' in shown
+    for said in ("Priya Sharma को मदद की ज़रूरत हो सकती है", "12 मिनट पहले", "112 मिलाएँ", "मैं मदद कर रहा/रही हूँ", "25 मी"):
+        assert said in shown
+    for fact in ("28.61390,77.20900", "IST", contact.incident.reference):
+        assert fact in shown
+    for english in ("helping", "Pressed", "Where", "Skip to content", "In danger"):
+        assert english not in shown
+    incidents.resolve(contact.incident, with_pin=True)
+    assert "सब ठीक: Priya Sharma सुरक्षित हैं" in text_of(client.get(f"/i/{contact.token}"))
+    # The next one to look at anything reads their own language.
+    assert '<html lang="en">' in text_of(client.get("/login/"))

@@ -25,7 +25,7 @@ from safety import expiry, panic
 from safety.models import TrustedContact, User
 from safety.tests.people import Clock, people, timers_for
 from safety.tests.steps import Step, die_at
-from sos import alerts, escalation, incidents
+from sos import alerts, contact_answers, escalation, incidents
 from sos.console import Card, read_board
 from sos.console_access import requeue, worth_requeueing
 from sos.models import AlertedContact, SosEvent, TimelineEntry
@@ -224,7 +224,7 @@ def test_a_round_with_nobody_to_address_passes_in_silence(incident: SosEvent, wa
 def test_one_acknowledgement_stops_the_ladder_at_any_round(wave: int, incident: SosEvent, wall: Clock) -> None:
     for earlier in range(2, wave + 1):
         at(wall, incident, ROUNDS[earlier])
-    assert incidents.acknowledge(contact_of(incident))
+    assert contact_answers.acknowledge(contact_of(incident))
     assert seconds_to_next(incident) is None
     count = Delivery.objects.count()
     for seconds in (*ROUNDS.values(), OVER):
@@ -573,7 +573,7 @@ def no_answers_sent(incident: SosEvent) -> None:
 
 
 ENDS: dict[str, Callable[[SosEvent], object]] = {
-    "acknowledged": lambda incident: incidents.acknowledge(contact_of(incident)),
+    "acknowledged": lambda incident: contact_answers.acknowledge(contact_of(incident)),
     "resolved": lambda incident: incidents.resolve(incident, with_pin=False),
 }
 # On MongoDB the incident may change between any two writes; on SQL the round is one transaction.
@@ -615,23 +615,23 @@ def test_what_ends_the_ladder_between_queueing_and_claim_keeps_calls_from_being_
 def test_a_call_that_is_being_made_when_somebody_helps_is_not_tried_again(incident: SosEvent, wall: Clock) -> None:
     at(wall, incident, 60)
     Delivery.objects.filter(wave=2).update(status=DeliveryStatus.SENDING, lease_token=uuid4())
-    incidents.acknowledge(contact_of(incident))
+    contact_answers.acknowledge(contact_of(incident))
     assert set(Delivery.objects.filter(wave=2).values_list("status", "cancel_requested")) == {("sending", True)}
 
 
 def test_a_helper_who_cant_after_all_sets_the_rounds_going_again(incident: SosEvent, wall: Clock) -> None:
-    incidents.acknowledge(contact_of(incident))
+    contact_answers.acknowledge(contact_of(incident))
     at(wall, incident, 60)
     assert sent(incident, 2) == {}
-    incidents.decline(contact_of(incident))
+    contact_answers.decline(contact_of(incident))
     at(wall, incident, 61)
     assert sent(incident, 2) == sent(incident, 2, name="Ravi 1") == CALLS
 
 
 def test_while_another_one_helps_no_round_begins(incident: SosEvent, wall: Clock) -> None:
-    incidents.acknowledge(contact_of(incident))
-    incidents.report_reached(contact_of(incident, "Ravi 1"))
-    incidents.decline(contact_of(incident))
+    contact_answers.acknowledge(contact_of(incident))
+    contact_answers.report_reached(contact_of(incident, "Ravi 1"))
+    contact_answers.decline(contact_of(incident))
     assert seconds_to_next(incident) is None
     at(wall, incident, 60)
     assert sent(incident, 2) == {}
@@ -911,7 +911,7 @@ def test_the_board_and_the_page_show_the_round_the_next_one_and_the_end(
     for text in shown():
         assert "Round 5, the last one" in text
         assert "<strong>Nobody reached.</strong> No contact had been reached by" in text
-    incidents.acknowledge(contact_of(incident))
+    contact_answers.acknowledge(contact_of(incident))
     for text in shown():
         assert "somebody is helping" in text
         assert "Nobody reached." not in text
@@ -923,7 +923,7 @@ def test_the_board_and_the_page_show_the_round_the_next_one_and_the_end(
 def test_a_dead_letter_is_not_tried_again_once_somebody_helps(incident: SosEvent, wall: Clock) -> None:
     at(wall, incident, 60)
     bury(wave=2)
-    incidents.acknowledge(contact_of(incident))
+    contact_answers.acknowledge(contact_of(incident))
     dead = Delivery.objects.filter(wave=2)[0]
     assert not worth_requeueing(dead, incident_active=True)
     assert not requeue(dead)

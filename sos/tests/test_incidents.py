@@ -202,40 +202,6 @@ def test_the_all_clear_goes_to_exactly_those_who_were_alerted(
     assert Counter(journal) == {"sos": 2, "all_clear": 2}
 
 
-def test_an_acknowledgement_counts_once_and_never_after_the_end(asha: User) -> None:
-    incident, _ = panic.press(asha)
-    ravi, leela = AlertedContact.objects.order_by("name")
-    assert incidents.acknowledge(ravi)
-    assert not incidents.acknowledge(ravi)
-    panic.confirm_safe(asha, incident)
-    assert not incidents.acknowledge(leela)
-    incident.refresh_from_db()
-    assert incident.status == "resolved"
-    assert Counter(incident.timeline.values_list("kind", flat=True)) == {"opened": 1, "acknowledged": 1, "resolved": 1}
-
-
-def test_acknowledge_raced_with_resolve_never_reopens(transactional_db: None) -> None:
-    persons = people(8)
-    opened = [panic.press(person)[0] for person in persons]
-    contacts = {contact.incident_id: contact for contact in AlertedContact.objects.all()}
-    barrier = threading.Barrier(16)
-
-    def run(number: int) -> None:
-        incident = opened[number // 2]
-        try:
-            barrier.wait()
-            if number % 2:
-                incidents.acknowledge(contacts[incident.pk])
-            else:
-                assert incidents.resolve(incident, with_pin=False)
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(run, range(16)))
-    assert set(SosEvent.objects.values_list("status", "open_key")) == {("resolved", None)}
-
-
 def test_an_older_position_never_replaces_a_newer_one(asha: User, wall: Clock) -> None:
     incident, _ = panic.press(asha, fix=Fix(19.0, 72.8, 10.0, wall.now))
     assert not incidents.move(incident, Fix(1.0, 1.0, 1.0, wall.now - timedelta(seconds=1)))

@@ -13,7 +13,7 @@ from notifications.models import Channel, Delivery, DeliveryAttempt, DeliverySta
 from safety import panic
 from safety.models import User
 from safety.tests.factories import ContactFactory, PersonFactory
-from sos import incidents, voice
+from sos import contact_answers, incidents, voice
 from sos.models import AlertedContact, SosEvent, TimelineEntry
 from testing import twilio_hooks
 
@@ -214,7 +214,7 @@ def test_a_strange_count_is_the_first(attempt: DeliveryAttempt, query: str) -> N
 def test_a_key_counts_once(attempt: DeliveryAttempt, contact: AlertedContact) -> None:
     """A replay is 403 and changes nothing, even where the contact has said something else since."""
     press(attempt, "1")
-    incidents.decline(contact)
+    contact_answers.decline(contact)
     before = list(AlertedContact.objects.values())
     assert press(attempt, "1").status_code == 403
     assert list(AlertedContact.objects.values()) == before

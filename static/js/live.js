@@ -129,7 +129,7 @@
       if (!leaving && !inTheWay()) swap(page, requestedAt);
     } catch {
       // During a restart that was announced the page is a few seconds old, which is no news.
-      if (Date.now() > quietUntil) say("No connection. Trying again.");
+      if (Date.now() > quietUntil) say(document.getElementById("connection").dataset.lost);
     } finally {
       running = false;
       if (again) setTimeout(refresh, 50);

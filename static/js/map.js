@@ -29,14 +29,14 @@
     const bounds = L.latLngBounds([]);
     if (box.dataset.planned) {
       const planned = pair(box.dataset.planned);
-      L.circleMarker(planned, { radius: 8, className: "map-planned" }).addTo(map).bindTooltip("planned place", { permanent: true, direction: "top" });
+      L.circleMarker(planned, { radius: 8, className: "map-planned" }).addTo(map).bindTooltip(box.dataset.plannedLabel, { permanent: true, direction: "top" });
       bounds.extend(planned);
     }
     if (box.dataset.point) {
       const point = pair(box.dataset.point);
       const accuracy = Math.max(10, Number(box.dataset.accuracy) || 10);
       L.circle(point, { radius: accuracy, className: "map-accuracy" }).addTo(map);
-      L.circleMarker(point, { radius: 8, className: "map-point" }).addTo(map).bindTooltip("last seen", { permanent: true, direction: "bottom" });
+      L.circleMarker(point, { radius: 8, className: "map-point" }).addTo(map).bindTooltip(box.dataset.pointLabel, { permanent: true, direction: "bottom" });
       bounds.extend(L.latLng(point).toBounds(accuracy * 2));
     }
     map.fitBounds(bounds.pad(0.4), { maxZoom: 17, animate: false });

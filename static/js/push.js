@@ -13,6 +13,15 @@
     }
   }
 
+  // One browser may be the contact of many: it is subscribed for all of them at once.
+  function wantedByOthers(box) {
+    try {
+      return Object.keys(localStorage).some((name) => name.startsWith("push:") && name !== `push:${box.dataset.pushOwner}` && localStorage.getItem(name) === "on");
+    } catch {
+      return true;
+    }
+  }
+
   async function isKnown(box, endpoint) {
     const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(endpoint)));
     const text = [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -23,12 +32,14 @@
     box.querySelector("[data-push-status]").textContent = text;
   }
 
-  function on(box) {
+  function show(box, isOn) {
     box.hidden = false;
-    box.querySelector("[data-push-button]").hidden = true;
+    box.querySelector("[data-push-button]").hidden = isOn;
+    box.querySelector("[data-push-off]").hidden = !isOn;
     box.querySelector(".note")?.remove();
-    say(box, "On: this browser shows a notification too. To end it, block notifications for this site in the browser's settings.");
+    say(box, isOn ? box.dataset.pushIsOn : box.dataset.pushIsOff);
   }
+
 
   function fits(made, key) {
     const own = made.options.applicationServerKey;
@@ -45,32 +56,59 @@
     return worker.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: decoded(key) });
   }
 
-  async function send(box, made) {
-    const { endpoint, keys } = made.toJSON();
+  async function post(address, fields) {
     const token = document.querySelector("[name=csrfmiddlewaretoken]");
-    const answer = await fetch(box.dataset.pushUrl, {
+    const answer = await fetch(address, {
       method: "POST",
       headers: { "Content-Type": "application/json", ...(token ? { "X-CSRFToken": token.value } : {}) },
-      body: JSON.stringify({ kind: "webpush", endpoint, keys }),
+      body: JSON.stringify(fields),
     });
     if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).detail || answer.status);
+  }
+
+  async function send(box, made) {
+    const { endpoint, keys } = made.toJSON();
+    await post(box.dataset.pushUrl, { kind: "webpush", endpoint, keys });
     wanted(box, "on");
+  }
+
+  async function current() {
+    const worker = await navigator.serviceWorker.getRegistration("/");
+    return worker && worker.pushManager.getSubscription();
+  }
+
+  async function turnOff(box) {
+    const button = box.querySelector("[data-push-off]");
+    button.setAttribute("aria-busy", "true");
+    try {
+      const made = await current();
+      // The server first: once it is told, no page visit brings the pushes back.
+      if (made) await post(`${box.dataset.pushUrl}/off`, { endpoint: made.endpoint });
+      wanted(box, "off");
+      if (made && !wantedByOthers(box)) await made.unsubscribe();
+      show(box, false);
+      box.querySelector("[data-push-status]").focus();
+    } catch (error) {
+      say(box, `${box.dataset.pushFailed} (${error.message})`);
+    } finally {
+      button.removeAttribute("aria-busy");
+    }
   }
 
   async function turnOn(box) {
     const button = box.querySelector("[data-push-button]");
     button.setAttribute("aria-busy", "true");
-    say(box, "One moment.");
+    say(box, "…");
     try {
       if ((await Notification.requestPermission()) !== "granted") {
-        say(box, "This browser doesn't let the site show notifications. Allow them in its settings and try again.");
+        say(box, box.dataset.pushBlocked);
         return;
       }
       await send(box, await subscription(box.dataset.push));
-      on(box);
+      show(box, true);
       box.querySelector("[data-push-status]").focus();
     } catch (error) {
-      say(box, `That did not work: ${error.message}. You are still alerted by text.`);
+      say(box, `${box.dataset.pushFailed} (${error.message})`);
     } finally {
       button.removeAttribute("aria-busy");
     }
@@ -80,12 +118,11 @@
   async function check(box) {
     if (Notification.permission !== "granted") return;
     try {
-      const worker = await navigator.serviceWorker.getRegistration("/");
-      const made = worker && (await worker.pushManager.getSubscription());
-      if (made && fits(made, box.dataset.push) && (await isKnown(box, made.endpoint))) return on(box);
+      const made = await current();
+      if (made && fits(made, box.dataset.push) && (await isKnown(box, made.endpoint))) return show(box, true);
       if (!wanted(box)) return;
       await send(box, await subscription(box.dataset.push));
-      on(box);
+      show(box, true);
     } catch { /* the button stays */ }
   }
 
@@ -95,6 +132,7 @@
       box.dataset.ready = "yes";
       box.hidden = false;
       box.querySelector("[data-push-button]").addEventListener("click", () => turnOn(box));
+      box.querySelector("[data-push-off]").addEventListener("click", () => turnOff(box));
       check(box);
     }
   }
