@@ -3,6 +3,8 @@
 import json
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +23,7 @@ from casualmeet.tests.test_live import PERSON, Login, Site, Watcher, log_in, ser
 from safety import tokens
 from safety.models import MeetingTimer, TimerStatus
 from safety.tests.factories import ContactFactory, PersonFactory, TimerFactory
-from testing.processes import wait_until
+from testing.processes import BASE_DIR, wait_until
 from testing.site import chromium
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
@@ -39,6 +41,7 @@ def test_live_sockets_are_told_when_to_come_back_and_closed_as_by_a_restart(site
     with site.open(PERSON, login) as one, site.open(PERSON, login) as other:
         for watcher in (one, other):
             watcher.until("snapshot")
+        assert container_check(site) == 0
         began = time.monotonic()
         assert site.process.terminate(10) == 0
         assert time.monotonic() - began < 5
@@ -47,6 +50,13 @@ def test_live_sockets_are_told_when_to_come_back_and_closed_as_by_a_restart(site
     assert waits[0] != waits[1]
     assert "Stopping: 0 requests, 2 live sockets" in site.process.output
     assert "Traceback" not in site.process.output
+    assert container_check(site) == 1
+
+
+def container_check(site: Site) -> int:
+    """What the image's health check says of the web process."""
+    command = [sys.executable, "-I", str(BASE_DIR / "deploy" / "healthcheck.py")]
+    return subprocess.run(command, env={"PORT": str(site.port)}, check=False, capture_output=True).returncode
 
 
 def farewell(watcher: Watcher) -> int:
