@@ -160,9 +160,13 @@ class DeliveryAttempt(models.Model):
     error_class = models.CharField(max_length=20, blank=True)
     detail = models.CharField(max_length=300, blank=True)
     raw = models.TextField(blank=True, help_text="The carrier's answer as it came, cut at 4,000 characters.")
-    receipt = models.CharField(max_length=20, blank=True, help_text="The carrier's latest word on what it accepted.")
-    receipt_rank = models.PositiveSmallIntegerField(default=0, help_text="Receipts only ever go up in rank.")
-    receipt_code = models.CharField(max_length=40, blank=True)
+    receipt = models.CharField(
+        max_length=20, blank=True, default="", db_default="", help_text="The carrier's latest word on what it accepted."
+    )
+    receipt_rank = models.PositiveSmallIntegerField(
+        default=0, db_default=0, help_text="Receipts only ever go up in rank."
+    )
+    receipt_code = models.CharField(max_length=40, blank=True, default="", db_default="")
     receipt_at = models.DateTimeField(null=True, blank=True)
     poll_at = models.DateTimeField(
         null=True, blank=True, help_text="When the carrier is asked, should no receipt come."

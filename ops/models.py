@@ -105,7 +105,9 @@ class AuditFinding(models.Model):
     check_name = models.CharField(max_length=40)
     title = models.CharField(max_length=120)
     body = models.CharField(max_length=300, blank=True)
-    severity = models.CharField(max_length=10, choices=Severity.choices, default=Severity.CRITICAL)
+    severity = models.CharField(
+        max_length=10, choices=Severity.choices, default=Severity.CRITICAL, db_default=Severity.CRITICAL
+    )
     first_seen_at = models.DateTimeField()
     last_seen_at = models.DateTimeField()
     gone_at = models.DateTimeField(null=True, blank=True, help_text="When it was repaired, or was so no more.")

@@ -93,7 +93,9 @@ class SosEvent(models.Model):
     alerted_at = models.DateTimeField(
         null=True, blank=True, help_text="When all its deliveries were queued; empty means a crash came between."
     )
-    wave = models.PositiveSmallIntegerField(default=1, help_text="The round of the escalation ladder that was begun.")
+    wave = models.PositiveSmallIntegerField(
+        default=1, db_default=1, help_text="The round of the escalation ladder that was begun."
+    )
     next_wave_at = models.DateTimeField(null=True, blank=True, help_text="When the next one is due; empty: none is.")
     nobody_reached_at = models.DateTimeField(
         null=True, blank=True, help_text="When the ladder ended with nobody reached: a task for the moderators."

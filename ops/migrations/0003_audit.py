@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='auditfinding',
             name='severity',
-            field=models.CharField(choices=[('critical', 'Critical'), ('warning', 'Warning')], default='critical', max_length=10),
+            field=models.CharField(choices=[('critical', 'Critical'), ('warning', 'Warning')], db_default='critical', default='critical', max_length=10),
         ),
         migrations.AddField(
             model_name='auditfinding',
