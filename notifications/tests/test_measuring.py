@@ -114,7 +114,7 @@ class TestFirstAcceptance:
             FirstAcceptance.objects.create(
                 incident_id=uuid4(), attempt_id=uuid4(), accepted_at=now - timedelta(days=days)
             )
-        measuring.trim(now)
+        assert measuring.trim(now) == 2
         assert FirstAcceptance.objects.count() == 1
         alert(uuid4(), opened_ago=8 * 86400)
         count, _ = measured_so_far()
