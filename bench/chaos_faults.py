@@ -157,7 +157,8 @@ class Faults:
                 self._restart(database)
 
     def _restart(self, database: Postgres | Mongo) -> None:
-        if self.random.random() < 0.5:
+        # The MongoDB test server needs longer for its orderly end than a client waits.
+        if isinstance(database, Mongo) or self.random.random() < 0.5:
             self.counts[f"{database.name} killed and started"] += 1
             database.kill()
         else:

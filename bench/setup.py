@@ -44,6 +44,7 @@ class Machines:
 
     redis: Redis | None = None
     mongo: Mongo | None = None
+    postgres: Postgres | None = None
 
 
 machines = Machines()
@@ -70,7 +71,8 @@ def database(kind: str) -> Iterator[str]:
 
     with ExitStack() as stack:
         if kind == "postgres":
-            url = stack.enter_context(Postgres(durable=True)).url()
+            machines.postgres = stack.enter_context(Postgres(durable=True))
+            url = machines.postgres.url()
         else:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="casualmeet-bench-"))
             url = f"sqlite:///{directory}/bench.sqlite3"

@@ -15,7 +15,7 @@ from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, Deli
 from safety.models import MeetingTimer, TimerStatus, TrustedContact, User
 from sos import alerts
 from sos.models import AlertedContact, SosEvent, Source
-from sos.triggers import Recipient, incident_id_for
+from sos.triggers import Recipient, incident_id_for, person_of
 
 pytestmark = pytest.mark.django_db
 PHONE = "+447710000001"
@@ -99,7 +99,7 @@ def course() -> Course:
     )
     alerted = alerts.alerted_contact(incident, Recipient(friend.pk, "Tom", PHONE, "en"))
     alerted.save()
-    (alert,) = alerts.alerts(incident, person=alerts.person_of(person), contacts=[alerted], now=later)
+    (alert,) = alerts.alerts(incident, person=person_of(person), contacts=[alerted], now=later)
     alert.status = DeliveryStatus.ACCEPTED
     alert.save()
     told = Course(timer, incident, alert, at)
