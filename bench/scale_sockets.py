@@ -23,9 +23,10 @@ from safety.models import MeetingTimer, User
 from testing.processes import PYTHON_MODULE, ManagedProcess, free_port, wait_until
 
 AIM_P99 = 1.0
-OPENING_AT_ONCE = 20
+OPENING_AT_ONCE = 8
 IDLE_SECONDS = 20
 PATIENCE_SECONDS = 60
+OPENING_SECONDS = 0.1
 
 
 def measure(report: Report, url: str, first: int, *, sockets: int, rate: int, events: int) -> None:
@@ -55,17 +56,25 @@ async def _measure(
         cpu = gauges.cpu_seconds(web.pid)
         await asyncio.sleep(IDLE_SECONDS)
         idle = (gauges.cpu_seconds(web.pid) - cpu) / IDLE_SECONDS
-        count = len(people)
+        count = len(crowd.users)
+        report.aim(f"{len(people):,} sockets open", f"{count:,}", met=count == len(people))
+        if not count:
+            return
         table = report.table(
-            f"{count:,} sockets on one Daphne", "opened in s", "CPU ms each", "KiB each", "idle: share of a core"
+            f"{count:,} sockets on one Daphne",
+            "opened in s",
+            "CPU ms each",
+            "KiB each",
+            "idle: share of a core",
+            "each",
         )
-        table.rows.append([opened, spent / count * 1000, grown * 1024 / count, idle])
+        table.rows.append([opened, spent / count * 1000, grown * 1024 / count, idle, idle / count])
         latency = report.table(
             "From the commit to the socket, in seconds", "what", "events", "arrived", "p50", "p99", "max"
         )
-        steady = await crowd.change([user for user, _ in people][:events], pause=1 / rate)
-        _row(latency.rows, f"{rate} a second, each on one of {count:,} sockets", events, steady)
-        burst = await crowd.change([user for user, _ in people], pause=0.0)
+        steady = await crowd.change(crowd.users[:events], pause=1 / rate)
+        _row(latency.rows, f"{rate} a second, each on one of {count:,} sockets", min(events, count), steady)
+        burst = await crowd.change(crowd.users, pause=0.0)
         _row(latency.rows, "on every socket at once", count, burst)
         p99 = percentile(steady, 0.99) if steady else PATIENCE_SECONDS
         report.aim(f"{count:,} sockets: events at {rate}/s p99 under {AIM_P99:g} s", f"{p99:.3f} s", met=p99 < AIM_P99)
@@ -73,7 +82,9 @@ async def _measure(
         report.aim(
             f"{count:,} sockets: one event to each at once, p99 under {AIM_P99:g} s", f"{p99:.3f} s", met=p99 < 1
         )
-        report.notes.append(f"{crowd.closed} sockets closed by themselves.")
+        report.notes.append(
+            f"{crowd.refused} handshakes had to be repeated; {crowd.closed} sockets closed by themselves."
+        )
 
 
 def _row(rows: list[list[str | int | float | None]], what: str, wanted: int, found: list[float]) -> None:
@@ -92,11 +103,17 @@ class Crowd:
         self._wanted = 0
         self._all_there = asyncio.Event()
         self._readers: list[asyncio.Task[None]] = []
-        self.closed = 0
+        self.users: list[str] = []
+        self.closed = self.refused = 0
 
     async def open(self, people: Sequence[tuple[str, str]]) -> None:
-        """Open all sockets and wait for each one's snapshot."""
-        await asyncio.gather(*(self._open(user, cookie) for user, cookie in people))
+        """Open all sockets and wait for each one's snapshot; after a while, be content with those that are open."""
+        opening = [asyncio.create_task(self._open(user, cookie)) for user, cookie in people]
+        done, late = await asyncio.wait(opening, timeout=PATIENCE_SECONDS + len(people) * OPENING_SECONDS)
+        for task in late:
+            task.cancel()
+        for task in done:
+            task.result()
 
     async def change(self, users: Sequence[str], *, pause: float) -> list[float]:
         """Change a timer of each, and wait until their sockets say so; seconds from the commit."""
@@ -114,13 +131,22 @@ class Crowd:
         return [max(0.0, at - committed[user]) for user, at in self._arrived.items() if user in committed]
 
     async def _open(self, user: str, cookie: str) -> None:
-        async with self._gate:
-            headers = {"Cookie": f"{settings.SESSION_COOKIE_NAME}={cookie}", "Origin": self._address}
-            socket = await self._http.ws_connect(
-                "/ws/person/", headers=headers, timeout=aiohttp.ClientWSTimeout(ws_close=5)
-            )
-            await socket.receive(timeout=PATIENCE_SECONDS)
-        self._readers.append(asyncio.create_task(self._read(user, socket)))
+        """Open one, and again where the handshake took longer than Daphne waits, as a browser would."""
+        headers = {"Cookie": f"{settings.SESSION_COOKIE_NAME}={cookie}", "Origin": self._address}
+        while True:
+            try:
+                async with self._gate:
+                    socket = await self._http.ws_connect(
+                        "/ws/person/", headers=headers, timeout=aiohttp.ClientWSTimeout(ws_close=5)
+                    )
+                    await socket.receive(timeout=PATIENCE_SECONDS)
+            except (aiohttp.ClientError, TimeoutError):
+                self.refused += 1
+                await asyncio.sleep(1.0)
+            else:
+                self.users.append(user)
+                self._readers.append(asyncio.create_task(self._read(user, socket)))
+                return
 
     async def _read(self, user: str, socket: aiohttp.ClientWebSocketResponse) -> None:
         async for message in socket:
