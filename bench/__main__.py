@@ -1,6 +1,7 @@
 """Run the benchmarks: `python -m bench` all of them, `python -m bench mass_expiry` one.
 
-`--quick` runs each with tiny numbers, to see that it works; `--set due=20000` changes one of its sizes.
+`--quick` runs each with tiny numbers, to see that it works; `--set due=20000`, or `--due 20000`, changes one of its sizes.
+`chaos` and `scale` take their time and run only when they are named.
 """
 
 import argparse
@@ -13,30 +14,40 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from bench.setup import TITLES, set_up_django
-from testing.servers import Redis
+from bench.setup import TITLES, machines, set_up_django
+from testing.servers import Mongo, Redis
 
 BENCHMARKS = ("mass_expiry", "idle_cost", "alert_latency", "sends", "engine", "memory")
+ON_DEMAND = ("chaos", "scale")
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run those asked for; the exit code says whether they ran, not whether they were fast."""
-    parser = _parser()
-    options = parser.parse_args(argv)
+    """Run those asked for; 1 when one of them found a promise broken. How fast they were does not matter."""
+    options = _options(argv)
     with ExitStack() as running:
-        on_postgres = "postgres" in (options.database or TITLES)
-        set_up_django(redis_url=running.enter_context(Redis()).url() if on_postgres else "")
+        if set(options.database or TITLES) & {"postgres", "mongo"}:
+            machines.redis = running.enter_context(Redis())
+        if options.database == ["mongo"]:
+            machines.mongo = running.enter_context(Mongo(durable=True))
+        set_up_django()
         chosen = [import_module(f"bench.{name}") for name in options.benchmark or BENCHMARKS]
-        unknown = dict(options.set).keys() - {size.name for module in chosen for size in fields(module.FULL)}
-        if unknown:
-            parser.error(f"no such size: {', '.join(unknown)}")
-        for module in chosen:
-            _run(module, options)
-    return 0
+        _check(options, chosen)
+        broken = [_run(module, options) for module in chosen]
+        return int(any(broken))
 
 
-def _run(module: ModuleType, options: argparse.Namespace) -> None:
+def _check(options: argparse.Namespace, chosen: Sequence[ModuleType]) -> None:
+    unknown = dict(options.set).keys() - {size.name for module in chosen for size in fields(module.FULL)}
+    if unknown:
+        _parser().error(f"no such size: {', '.join(unknown)}")
+    for module in chosen:
+        if "mongo" in (options.database or ()) and not getattr(module, "RUNS_ON_MONGO", False):
+            _parser().error(f"{module.__name__} does not run on MongoDB")
+
+
+def _run(module: ModuleType, options: argparse.Namespace) -> bool:
+    """Run one; True when it found a promise broken."""
     from bench.report import Report
 
     sizes = module.QUICK if options.quick else module.FULL
@@ -49,13 +60,26 @@ def _run(module: ModuleType, options: argparse.Namespace) -> None:
     module.run(report, sizes, options.database or module.DATABASES)
     path = report.publish(options.results)
     print(f"  {time.monotonic() - began:.0f} s; also in {path}", flush=True)
+    return bool(report.broken)
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The options; those that the parser doesn't know are sizes."""
+    parser = _parser()
+    options, more = parser.parse_known_args(argv)
+    for name, number in zip(more[::2], [*more[1::2], ""], strict=False):
+        if not (name.startswith("--") and number.isdecimal()):
+            parser.error(f"{name} {number}".strip() + " is no size with its number")
+        options.set.append((name[2:].replace("-", "_"), int(number)))
+    if len(options.database or ()) > 1 and "mongo" in options.database:
+        parser.error("mongo needs a run of its own")
+    return options
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "benchmark", nargs="*", type=_name, metavar="BENCHMARK", help=f"one of {', '.join(BENCHMARKS)}; all by default"
-    )
+    names = f"one of {', '.join(BENCHMARKS)}, which all run by default, or {' or '.join(ON_DEMAND)}"
+    parser.add_argument("benchmark", nargs="*", type=_name, metavar="BENCHMARK", help=names)
     parser.add_argument("--quick", action="store_true", help="tiny numbers that mean nothing")
     parser.add_argument("--database", choices=sorted(TITLES), action="append", help="only this one (may be repeated)")
     parser.add_argument(
@@ -66,8 +90,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _name(text: str) -> str:
-    if text not in BENCHMARKS:
-        raise argparse.ArgumentTypeError(f"{text} is none of {', '.join(BENCHMARKS)}")
+    if text not in BENCHMARKS + ON_DEMAND:
+        raise argparse.ArgumentTypeError(f"{text} is none of {', '.join(BENCHMARKS + ON_DEMAND)}")
     return text
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from bench import seeding
+from bench.gauges import resident_mib
 from bench.report import Report
 from bench.setup import TITLES, CarrierProcess, database, stop, worker
 from casualmeet import clock
@@ -63,10 +63,3 @@ def _expire(first: int, last: int) -> None:
     seeding.timers(first, last, due=clock.now())
     due = MeetingTimer.objects.due(clock.now())
     wait_until(lambda: not due.exists(), timeout=300, message="all timers expired")
-
-
-def resident_mib(pid: int) -> float:
-    """The memory that a process holds in RAM."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    kilobytes = next(line.split()[1] for line in lines if line.startswith("VmRSS:"))
-    return int(kilobytes) / 1024

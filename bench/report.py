@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from django.db import connection
 
@@ -56,7 +57,10 @@ class Aim:
 
 @dataclass
 class Report:
-    """All that one benchmark found. `quick` says that it ran on tiny numbers, which mean nothing."""
+    """All that one benchmark found. `quick` says that it ran on tiny numbers, which mean nothing.
+
+    `broken` names what broke a promise of the product, each once.
+    """
 
     name: str
     sizes: dict[str, int]
@@ -65,6 +69,7 @@ class Report:
     aims: list[Aim] = field(default_factory=list)
     databases: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
     started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     load_at_start: float = field(default_factory=lambda: round(os.getloadavg()[0], 2))
 
@@ -88,6 +93,8 @@ class Report:
             print(f"\n{table.text()}")
         for note in self.notes:
             print(f"  {note}")
+        for what in self.broken:
+            print(f"  BROKEN  {what}")
         for aim in self.aims:
             print(f"  {'met   ' if aim.met else 'MISSED'}  {aim.what}: {aim.measured}")
         directory.mkdir(parents=True, exist_ok=True)
@@ -121,6 +128,9 @@ def database_version() -> str:
     """The version of the database that Django is connected to."""
     if connection.vendor == "sqlite":
         return sqlite3.sqlite_version
+    if connection.vendor == "mongodb":
+        said: Any = connection
+        return str(said.database.command("buildInfo")["version"])
     with connection.cursor() as cursor:
         cursor.execute("SHOW server_version")
         return str(cursor.fetchone()[0])

@@ -6,6 +6,7 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,9 +14,9 @@ import django
 
 from testing.carrier import LocalCarrier
 from testing.processes import PYTHON_MODULE, ManagedProcess, free_port
-from testing.servers import Postgres
+from testing.servers import Mongo, Postgres, Redis
 
-TITLES = {"postgres": "PostgreSQL", "sqlite": "SQLite"}
+TITLES = {"postgres": "PostgreSQL", "sqlite": "SQLite", "mongo": "MongoDB"}
 # What is set here wins over a developer's .env: no benchmark may reach a real carrier through it.
 ENVIRONMENT = {
     "DJANGO_SETTINGS_MODULE": "casualmeet.settings",
@@ -37,9 +38,25 @@ ENVIRONMENT = {
 }
 
 
-def set_up_django(*, redis_url: str) -> None:
+@dataclass
+class Machines:
+    """The servers that run for all benchmarks of this process."""
+
+    redis: Redis | None = None
+    mongo: Mongo | None = None
+    postgres: Postgres | None = None
+
+
+machines = Machines()
+
+
+def set_up_django() -> None:
     """Set the environment, for this process and the workers it starts, and load the settings."""
-    os.environ.update(ENVIRONMENT, REDIS_URL=redis_url)
+    redis, mongo = machines.redis, machines.mongo
+    os.environ.update(ENVIRONMENT, REDIS_URL=redis.url() if redis else "")
+    if mongo is not None:
+        # Which apps there are depends on it, so the settings must know from the start.
+        os.environ["DATABASE_URL"] = mongo.url("bench")
     django.setup()
 
 
@@ -54,17 +71,18 @@ def database(kind: str) -> Iterator[str]:
 
     with ExitStack() as stack:
         if kind == "postgres":
-            url = stack.enter_context(Postgres(durable=True)).url()
+            machines.postgres = stack.enter_context(Postgres(durable=True))
+            url = machines.postgres.url()
         else:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="casualmeet-bench-"))
             url = f"sqlite:///{directory}/bench.sqlite3"
-        _use(url, redis=kind == "postgres")
+        use_database(url, redis=kind == "postgres")
         stack.callback(connections.close_all)
         call_command("migrate", verbosity=0)
         yield url
 
 
-def _use(url: str, *, redis: bool) -> None:
+def use_database(url: str, *, redis: bool) -> None:
     """Point Django, which reads its settings once, at another database."""
     from django.conf import settings
     from django.db import connections
