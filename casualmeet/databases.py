@@ -21,8 +21,6 @@ SQLITE_OPTIONS = {
 }
 POSTGRES_TIMEOUTS = "-c statement_timeout=10000 -c lock_timeout=3000 -c idle_in_transaction_session_timeout=10000"
 
-WORKER_CONNECTION_SECONDS = 60
-
 
 def process_role() -> Role:
     """`web` for the server that answers many requests at once; `worker` for every command."""
@@ -73,15 +71,12 @@ def _postgres(url: str, *, role: Role, pool_size: int) -> dict[str, Any]:
     options.setdefault("application_name", f"casualmeet-{role}")
     options.setdefault("connect_timeout", 5)
     options.setdefault("options", POSTGRES_TIMEOUTS)
-    # Without the health check a pool, or a cycle, goes on with a dead connection after a restart of the server.
-    settings["CONN_HEALTH_CHECKS"] = True
+    settings["CONN_MAX_AGE"] = 0
     if role == "web":
-        # Each request runs in a thread of its own: a pool bounds the connections.
+        # Each request runs in a thread of its own: a pool bounds the connections, and without the health
+        # check it hands out dead ones after a restart of the server.
         options["pool"] = {"min_size": 2, "max_size": pool_size, "timeout": 5}
-        settings["CONN_MAX_AGE"] = 0
-    else:
-        # A new one for each cycle of a busy worker would take longer than its statements.
-        settings["CONN_MAX_AGE"] = WORKER_CONNECTION_SECONDS
+        settings["CONN_HEALTH_CHECKS"] = True
     return settings
 
 

@@ -144,10 +144,13 @@ class Dispatcher:
     def _hand_back(self) -> None:
         """Where that fails, the leases run out."""
         left = self._calls.run(self._unbegun())
+        if not left:
+            return
         try:
             hand_back(left, now=clock.now())
         except Exception:
             logger.exception("%d deliveries that were claimed ahead can't be handed back", len(left))
+        wake.dispatcher()
 
     async def _unbegun(self) -> list[Job]:
         left = {urgent: lane.clear() for urgent, lane in self._lanes.items()}
@@ -234,11 +237,9 @@ def _wait(poll_seconds: float, dispatcher: Dispatcher) -> None:
 def _store(results: list[Result]) -> None:
     """All in one transaction; where one of them can't be stored, it alone is left to its lease (P14)."""
     answered = [(result.job, result.answer) for result in results if result.answer is not None]
-    if len(answered) < len(results):
-        hand_back([one.job for one in results if one.answer is None and one.found is None], now=clock.now())
-        for result in results:
-            if result.found is not None:
-                _store_alone(result)
+    for result in results:
+        if result.answer is None:
+            _store_alone(result)
     if not answered:
         return
     try:
@@ -259,6 +260,8 @@ def _store_alone(result: Result) -> None:
             finish_found(result.job, result.found, now=clock.now())
         elif result.answer is not None:
             finish([(result.job, result.answer)], now=clock.now())
+        else:
+            hand_back([result.job], now=clock.now())
     except Exception as error:
         if result.answer is None and is_transient(error):
             raise

@@ -2,13 +2,14 @@
 
 import gc
 import logging
+import math
 import signal
 import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from django.db import close_old_connections
+from django.db import close_old_connections, connection
 
 from casualmeet import clock
 from ops import alive, metrics
@@ -22,6 +23,8 @@ FAILURE_WAIT_SECONDS = 1.0
 # New objects between two looks for garbage cycles. A batch makes ten thousands of rows, which are no garbage; the
 # default of 700 spent up to a third of a worker's time on looking.
 COLLECT_AFTER = 50_000
+# A new one for each cycle of a busy worker would take longer than its statements.
+CONNECTION_SECONDS = 60.0
 
 
 def stop_on_signals() -> threading.Event:
@@ -43,16 +46,20 @@ def run_cycles(cycle: Callable[[], R], *, stop: threading.Event, wait: Callable[
     `role` (`ops.beats`) is what the worker is for. With one it has a heartbeat, which tells that a cycle has ended well;
     without one it works beside another.
 
-    Old connections are closed before each cycle: after a restart of the database the next one gets a fresh one.
+    A connection is kept from cycle to cycle, for a minute at most, and looked at before each: after a restart of the
+    database the next one gets a fresh one.
     What the process has loaded by now is left out of all later searches for garbage.
     """
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
     beat = Beat(role) if role else None
+    kept_until = -math.inf
     while not stop.is_set():
         alive.beat()
         try:
-            close_old_connections()
+            if time.monotonic() > kept_until or not _usable():
+                close_old_connections()
+                kept_until = time.monotonic() + CONNECTION_SECONDS
             clock.now()
             started = time.perf_counter()
             with metrics.cycle(role or "beside"):
@@ -62,7 +69,13 @@ def run_cycles(cycle: Callable[[], R], *, stop: threading.Event, wait: Callable[
             wait(result)
         except Exception:
             logger.exception("The cycle failed; trying again")
+            kept_until = -math.inf
             stop.wait(FAILURE_WAIT_SECONDS)
     if beat:
         beat.end()
     close_old_connections()
+
+
+def _usable() -> bool:
+    """Whether this thread's connection still answers. MongoDB's client looks after its own."""
+    return connection.vendor == "mongodb" or connection.connection is None or connection.is_usable()
