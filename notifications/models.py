@@ -90,7 +90,9 @@ class Delivery(models.Model):
     attempt_count = models.PositiveSmallIntegerField(default=0)
     repeat = models.PositiveSmallIntegerField(default=0, help_text="How many earlier sends may have arrived.")
     carrier = models.CharField(max_length=20, blank=True, help_text="The carrier that is next, or that took it.")
-    pinned = models.BooleanField(default=False, help_text="By this carrier or not at all: a test of it.")
+    pinned = models.BooleanField(
+        default=False, db_default=False, help_text="By this carrier or not at all: a test of it."
+    )
     simulated = models.BooleanField(default=False)
     lease_token = models.UUIDField(null=True, blank=True, editable=False, db_index=True)
     lease_until = models.DateTimeField(null=True, blank=True, editable=False)

@@ -97,7 +97,7 @@ class TrustedContact(models.Model):
     invited_at = models.DateTimeField()
     answered_at = models.DateTimeField(null=True, blank=True, help_text="Their latest word, also that they still will.")
     asked = models.PositiveSmallIntegerField(
-        choices=Asked.choices, default=Asked.NOT, help_text="Since then: whether they still will."
+        choices=Asked.choices, default=Asked.NOT, db_default=Asked.NOT, help_text="Since then: whether they still will."
     )
     asked_at = models.DateTimeField(null=True, blank=True, help_text="When that step was taken.")
     question_id = models.UUIDField(null=True, blank=True, help_text="The latest text that asked them.")

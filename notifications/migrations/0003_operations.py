@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='delivery',
             name='pinned',
-            field=models.BooleanField(default=False, help_text='By this carrier or not at all: a test of it.'),
+            field=models.BooleanField(db_default=False, default=False, help_text='By this carrier or not at all: a test of it.'),
         ),
         migrations.AlterField(
             model_name='deliveryattempt',

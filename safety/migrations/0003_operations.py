@@ -37,7 +37,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='trustedcontact',
             name='asked',
-            field=models.PositiveSmallIntegerField(choices=[(0, 'not asked'), (1, 'Asked'), (2, 'Reminded'), (3, "the person was told that they don't answer")], default=0, help_text='Since then: whether they still will.'),
+            field=models.PositiveSmallIntegerField(choices=[(0, 'not asked'), (1, 'Asked'), (2, 'Reminded'), (3, "the person was told that they don't answer")], db_default=0, default=0, help_text='Since then: whether they still will.'),
         ),
         migrations.AddField(
             model_name='trustedcontact',
