@@ -50,13 +50,12 @@ class Sink(logging.Handler):
 def sink(formatter: logging.Formatter) -> Iterator[Sink]:
     handler = Sink(formatter)
     logger.addHandler(handler)
-    logger.propagate = False
     yield handler
     logger.removeHandler(handler)
-    logger.propagate = True
 
 
-logger = logging.getLogger("casualmeet.tests.logs")
+# Outside the tree of loggers: pytest would keep the records, and what is no valid Unicode breaks its parallel runs.
+logger = logging.Logger("casualmeet.tests.logs")  # noqa: LOG001
 
 
 @pytest.fixture

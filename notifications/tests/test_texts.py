@@ -773,6 +773,24 @@ def test_any_dlt_variables_are_short_and_whole(
         assert segments(message) <= MAX_SEGMENTS[told.kind][0]
 
 
+def test_the_longest_template_gives_way_where_nothing_is_given() -> None:
+    happened = datetime(2026, 12, 28, 20, 0, tzinfo=UTC)
+    told = facts(
+        Kind.MISSED_CHECK_IN,
+        person_name="",
+        meet_with="",
+        place_name="",
+        happened_at=happened,
+        latitude=-88.12345,
+        longitude=-178.12345,
+        accuracy_m=900.0,
+        located_at=None,
+        late_seconds=120,
+    )
+    variables = dlt_variables(told, language="en", link="x" * 48, now=happened, repeat=3)
+    assert segments(rendered(told.kind, "en", variables)) == 2
+
+
 @settings(deadline=None)
 @given(drawn=any_facts())
 def test_facts_round_trip_through_json(drawn: tuple[AlertFacts, datetime]) -> None:

@@ -15,6 +15,8 @@ from notifications.texts.typed import cut, cuts
 
 MAX_VARIABLE: Final = 30
 """Most UTF-16 units in a variable, except in one that is a link."""
+NOTHING: Final = "-"
+"""What was not given, where there is no room for a word: a variable may not be empty."""
 
 
 def dlt_template(kind: Kind, language: str) -> str:
@@ -63,24 +65,24 @@ def _parts(scene: Scene) -> tuple[dict[str, str], list[Offer]]:
     names = cuts(scene.name, MAX_VARIABLE)
     mets = [m for m in cuts(scene.typed(facts.meet_with), MAX_VARIABLE) if m]
     places = [p for p in cuts(scene.typed(facts.place_name), MAX_VARIABLE) if p]
-    nobody = words.dlt.nobody
-    position, references = _position(scene), _references(scene)
+    position, references, events = _position(scene), _references(scene), _events(scene)
     floor = {
         "again": _again(scene),
         "name": names[-1],
-        "event": _event(scene),
+        "event": events[-1],
         "position": position[-1],
         "point": facts.point or (places[-1] if places else words.dlt.nowhere),
         "phone": scene.phone or words.their_phone,
-        "met": mets[-1] if mets else nobody,
-        "place": places[-1] if places else nobody,
+        "met": mets[-1] if mets else NOTHING,
+        "place": places[-1] if places else NOTHING,
         "reference": references[-1],
         "minutes": scene.minutes,
         "link": scene.link,
         "said": _said(scene),
     }
-    offers: list[Offer] = [("name", names), ("position", position), ("met", mets)]
-    offers += [("place", places), ("reference", references)]
+    nobody = [words.dlt.nobody]
+    offers: list[Offer] = [("event", events), ("name", names), ("position", position), ("met", mets or nobody)]
+    offers += [("place", places or nobody), ("reference", references)]
     if not facts.point:
         # The planned place stands where the coordinates would; it is all there is to go by.
         offers.insert(0, ("point", places))
@@ -103,17 +105,19 @@ def _said(scene: Scene) -> str:
     return cut(said, MAX_VARIABLE - utf16_units(again)) + again
 
 
-def _event(scene: Scene) -> str:
+def _events(scene: Scene) -> list[str]:
+    """What happened when, fullest first; the last says how late it was, or the time alone."""
     happened, where = scene.facts.happened_at, scene.where
     time, date = moments.clock_zone(happened, where), moments.day(happened, where)
     if scene.facts.kind is Kind.ALL_CLEAR:
-        return _short(f"{time} {scene.how}")
+        return [_short(f"{time} {scene.how}")]
     if scene.facts.kind is Kind.CHECK_PROMPT:
-        return _short(moments.clock(happened, where) + scene.again)
+        return [_short(moments.clock(happened, where) + scene.again)]
     late = ""
     if scene.facts.kind is Kind.MISSED_CHECK_IN and scene.late:
         late = scene.words.dlt.late.format(age=scene.late)
-    return _short(f"{time}, {date}{late}", f"{time}{late}", f"{time}, {date}")
+    fullest = _short(f"{time}, {date}{late}", f"{time}{late}", f"{time}, {date}")
+    return [fullest, _short(f"{time}{late}", time)]
 
 
 def _position(scene: Scene) -> list[str]:
