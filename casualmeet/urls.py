@@ -1,7 +1,9 @@
 """Every address of the site."""
 
+from django.conf import settings
 from django.contrib import admin
 from django.urls import include, path
+from django.views.generic import RedirectView
 
 from casualmeet.api import api
 
@@ -10,6 +12,8 @@ handler500 = "casualmeet.errors.server_error"
 
 urlpatterns = [
     path("", include("ops.urls")),
+    # Browsers ask for it on pages that name no icon, such as the admin's.
+    path("favicon.ico", RedirectView.as_view(url=f"{settings.STATIC_URL}favicon.svg")),
     path("api/", api.urls),
     path("admin/", admin.site.urls),
     path("", include("notifications.urls")),
