@@ -26,6 +26,9 @@ EXPRESSIONS = [rule["expr"] for rule in RULES] + DASHBOARD_EXPRESSIONS
 # What Prometheus itself and the client library add.
 FOREIGN = {"up", "process_resident_memory_bytes", "process_cpu_seconds_total"}
 ADDED_LABELS = {"job", "instance", "le"}
+# Only where a test says so is there a database at all.
+pytestmark = pytest.mark.django_db
+
 ENDINGS = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_count", "_sum"]}
 
 
