@@ -77,13 +77,13 @@ def test_a_wrong_declaration_fails_at_start_with_its_line(
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "jobs.py").write_text(
-        'from ops.jobs import job\n\n\n@job("digest", "0 7 * * FUNDAY")\ndef digest(run):\n    return ""\n'
+        'from ops.jobs import job\n\n\n@job("funny", "0 7 * * FUNDAY")\ndef digest(run):\n    return ""\n'
     )
     monkeypatch.syspath_prepend(tmp_path)
     settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "wrong_jobs"]
     with pytest.raises(CommandError) as refused:
         said()
     assert str(refused.value) == (
-        f"{package / 'jobs.py'}:4: job 'digest': the cron expression '0 7 * * FUNDAY' is wrong: "
+        f"{package / 'jobs.py'}:4: job 'funny': the cron expression '0 7 * * FUNDAY' is wrong: "
         "'FUNDAY' is no day-of-week"
     )
