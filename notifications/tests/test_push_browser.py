@@ -145,14 +145,14 @@ def test_a_contacts_phone_is_subscribed_shows_every_push_and_says_so(
         page.wait_for_timeout(50)  # the browser's messages are read only while this waits
         return in_database(delivered)
 
-    wait_until(told, timeout=15, message="no receipt came")
+    wait_until(told, timeout=40, message="no receipt came")
     assert page.evaluate(SHOWN) == [said]
 
     # Garbage, nothing, and a link that leads elsewhere: something is shown, and a tap stays on this site.
     foreign = json.dumps({"title": "Look", "link": "https://evil.example/"})
     for number, data in enumerate(["{garbage", "", "[]", '{"title": 7, "receipt": {}}', foreign], start=2):
         pushes.deliver(data)
-        wait_until(lambda n=number: len(page.evaluate(SHOWN)) == n, timeout=15, message=f"not shown: {data!r}")
+        wait_until(lambda n=number: len(page.evaluate(SHOWN)) == n, timeout=40, message=f"not shown: {data!r}")
     later = [one for one in page.evaluate(SHOWN) if one["title"] != said["title"]]
     assert {one["link"] for one in later} == {f"{site.url}/"}
     assert {one["title"] for one in later} == {"CasualMeet Safety", "Look"}
