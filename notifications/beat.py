@@ -1,12 +1,14 @@
 """The beat that all live sockets of a process share: one look at the database serves hundreds of them.
 
 Sockets that a hint concerns are looked at at once, all of them every LIVE_POLL_SECONDS. One task does it, in batches,
-so that a hint never waits for more than a batch; what it holds is one entry for each open socket, never more.
+so that a hint never waits for more than a small one; what it holds is one entry for each open socket, never more.
 """
 
 import asyncio
 import contextlib
+import itertools
 import logging
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -25,9 +27,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BATCH = 200
-# So many places of a batch are for the sockets that hints concern, when others wait too.
-HINTED = 150
+# So many that hints concern are looked at at once, and so many of the others: these must not keep a hint waiting.
+HINTED = 200
+DUE = 50
 # However long LIVE_POLL_SECONDS is: heartbeats come with the beats.
 SLOWEST_SECONDS = 20.0
 LISTEN_AGAIN_SECONDS = 5.0
@@ -70,7 +72,7 @@ class Beat:
         self._hinted: dict[StateConsumer, None] = {}
         self._due: dict[StateConsumer, None] = {}
         self._wake = asyncio.Event()
-        self._began = self._next = 0.0
+        self._began = self._next = self._due_at = self._pause = 0.0
         self._layer: Any = get_channel_layer()
         self._channel = f"hints.{uuid4().hex}"
         self._tasks = [asyncio.create_task(work()) for work in (self._listen, self._stay_joined, self._run)]
@@ -154,31 +156,43 @@ class Beat:
         """One batch, or a wait until there is something to do."""
         loop = asyncio.get_running_loop()
         if not self._due and loop.time() >= self._next:
-            self._due = dict.fromkeys(self._all())
-            self._began = loop.time()
-            self._next = self._began + min(settings.LIVE_POLL_SECONDS, SLOWEST_SECONDS)
-        batch = self._take()
+            self._begin(loop.time())
+        beating = bool(self._due)
+        batch = self._take(loop.time())
         if not batch:
-            wait = max(0.0, self._next - loop.time()) if self._groups else None
+            until = self._due_at if self._due else self._next
+            wait = max(0.0, until - loop.time()) if self._groups else None
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), wait)
             self._wake.clear()
             return
-        polled = bool(self._due)
         await self._look(batch, at=loop.time())
-        if polled and not self._due:
+        if beating and not self._due:
             # A beat that takes long leaves as much time again to everything else.
             self._next = max(self._next, 2 * loop.time() - self._began)
 
-    def _take(self) -> list["StateConsumer"]:
-        batch = list(self._hinted)[: HINTED if self._due else BATCH]
+    def _begin(self, now: float) -> None:
+        """Begin a beat: its batches are spread over half of its time, so that hints meet a process at rest."""
+        period = min(settings.LIVE_POLL_SECONDS, SLOWEST_SECONDS)
+        self._due = dict.fromkeys(self._all())
+        self._began = self._due_at = now
+        self._next = now + period
+        self._pause = period / 2 / max(1, math.ceil(len(self._due) / DUE))
+
+    def _take(self, now: float) -> list["StateConsumer"]:
+        """Those that hints concern, and, when it is their time, some of the others."""
+        batch = list(itertools.islice(self._hinted, HINTED))
         for socket in batch:
             del self._hinted[socket]
             self._due.pop(socket, None)
-        rest = list(self._due)[: BATCH - len(batch)]
-        for socket in rest:
-            del self._due[socket]
-        return batch + rest
+        if self._due and now >= self._due_at:
+            self._due_at = now + self._pause
+            rest = list(itertools.islice(self._due, DUE))
+            for socket in rest:
+                del self._due[socket]
+                self._hinted.pop(socket, None)
+            batch += rest
+        return batch
 
     async def _look(self, batch: list["StateConsumer"], *, at: float) -> None:
         looks = [Look(socket, snapshot=socket.wants_snapshot(at)) for socket in batch]
