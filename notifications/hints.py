@@ -19,6 +19,9 @@ QUEUE_SIZE = 20_000
 BREAKER_SECONDS = 5.0
 # Hints for one group within this time are one hint.
 COALESCE_SECONDS = 0.02
+# The one group of all processes with live sockets: a hint names those whom it concerns, and who has none passes over it.
+LIVE = "live"
+GROUPS_IN_A_MESSAGE = 500
 
 _queue: queue.Queue[tuple[str, str]] = queue.Queue(maxsize=QUEUE_SIZE)
 _thread: threading.Thread | None = None
@@ -92,9 +95,10 @@ def _drop_all() -> None:
 
 
 async def _send(client: redis.asyncio.Redis, batch: list[tuple[str, str]]) -> None:
-    layer = get_channel_layer()
     for kind, name in batch:
-        if kind == "group":
-            await layer.group_send(name, {"type": "live.changed"})
-        else:
+        if kind == "channel":
             await client.publish(name, b"")
+    layer = get_channel_layer()
+    groups = [name for kind, name in batch if kind == "group"]
+    for start in range(0, len(groups), GROUPS_IN_A_MESSAGE):
+        await layer.group_send(LIVE, {"type": "live.changed", "groups": groups[start : start + GROUPS_IN_A_MESSAGE]})
