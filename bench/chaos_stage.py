@@ -247,7 +247,7 @@ def wait_for_web(stage: Stage) -> None:
     trouble = ""
     while time.monotonic() - started < WEB_SECONDS:
         try:
-            with urllib.request.urlopen(f"{stage.web_url}/healthz", timeout=5):
+            with urllib.request.urlopen(f"{stage.web_url}/readyz", timeout=5):
                 return
         except OSError as error:
             trouble = repr(error)

@@ -63,7 +63,7 @@ def take(found: models.QuerySet[M], changes: Mapping[str, object]) -> list[M]:
 def update(
     model: type[models.Model], rows: Sequence[models.Model], names: Sequence[str], *, tell: str = ""
 ) -> dict[Any, Any]:
-    """Write these fields of the rows that are still there; returns what their field `tell` holds then, by key."""
+    """Write these fields of the rows that are still there; on PostgreSQL, returns what `tell` holds then, by key."""
     key = model._meta.pk
     fields = [field for field in model._meta.concrete_fields if field.name in names]
     table = _table(model)
@@ -84,7 +84,7 @@ def update(
             )
             if tell:
                 return dict(cursor.fetchall())
-    return dict(model._default_manager.filter(pk__in=[row.pk for row in rows]).values_list("pk", tell)) if tell else {}
+    return {}
 
 
 def keys(ids: Collection[UUID]) -> Any:

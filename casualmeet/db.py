@@ -4,12 +4,13 @@ import functools
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import psycopg
 from django.db import IntegrityError, close_old_connections, connection, models, transaction
-from django.db.models import Q, Value
+from django.db.models import Count, Q, Value
 from django.db.utils import DatabaseError
 
 from casualmeet import bulk
@@ -120,9 +121,12 @@ def update_rows(model: type[M], rows: Sequence[M], fields: Sequence[str], *, tel
     """Write these fields of all the rows, each with its own values; returns what `tell` holds then, by key."""
     if not rows:
         return {}
-    if connection.vendor in {"postgresql", "sqlite"}:
+    if connection.vendor == "postgresql":
         return bulk.update(model, rows, fields, tell=tell)
-    model._default_manager.bulk_update(rows, fields)
+    if connection.vendor == "sqlite":
+        bulk.update(model, rows, fields)
+    else:
+        model._default_manager.bulk_update(rows, fields)
     return dict(model._default_manager.filter(pk__in=[row.pk for row in rows]).values_list("pk", tell)) if tell else {}
 
 
@@ -148,6 +152,11 @@ def in_batches(rows: models.QuerySet[M], *, by: str, size: int) -> Iterator[list
         after = Q(**{f"{by}__gt": edge}) | Q(**{by: edge, "pk__gt": batch[-1].pk})
         # The second condition adds nothing but what an index can begin at.
         left = rows.filter(after, **{f"{by}__gte": edge}).order_by(by, "pk")
+
+
+def count_by(rows: models.QuerySet[Any], name: str) -> Counter[Any]:
+    """How many of the rows there are for each value of this field."""
+    return Counter(dict(rows.order_by().values(name).annotate(n=Count("pk")).values_list(name, "n")))
 
 
 def delete_in_batches(rows: models.QuerySet[M], *, size: int = 500) -> int:

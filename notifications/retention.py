@@ -9,9 +9,9 @@ from typing import Final
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Count, Q
+from django.db.models import Q, QuerySet
 
-from casualmeet.db import delete_in_batches, has_transactions, retry_transient
+from casualmeet.db import count_by, delete_in_batches, has_transactions, retry_transient
 from notifications.models import Delivery, DeliveryAttempt, DeliveryStatus, InboundText, Notification, Priority
 from notifications.outbox import PENDING, TAKEN
 
@@ -41,8 +41,7 @@ def trim_prompts(now: datetime) -> int:
     deleted = 0
     for statuses in (TAKEN, FAILED):
         old = prompts.filter(status__in=statuses, finished_at__lt=now - KEEP_PROMPTS)
-        while ids := list(old.order_by().values_list("id", flat=True)[:BATCH]):
-            deleted += _delete(ids, statuses)
+        deleted += _delete_all(old, statuses)
     if not has_transactions():
         # What a crash left behind, or a person who acted just then: it was never let go.
         held = prompts.filter(status=DeliveryStatus.HELD, created_at__lt=now - KEEP_PROMPTS)
@@ -62,9 +61,7 @@ def trim_read(now: datetime) -> int:
 
 def count(incident_ids: Iterable[UUID]) -> Counter[UUID]:
     """How many messages each of these incidents has."""
-    rows = Delivery.objects.filter(incident_id__in=list(incident_ids)).order_by().values("incident_id")
-    counted = rows.annotate(n=Count("id")).values_list("incident_id", "n")
-    return Counter({pk: n for pk, n in counted if pk})
+    return count_by(Delivery.objects.filter(incident_id__in=list(incident_ids)), "incident_id")
 
 
 def forget(incident_ids: Iterable[UUID], *, now: datetime) -> None:
@@ -96,8 +93,12 @@ def _trim(statuses: list[DeliveryStatus], *, keep: int, now: datetime) -> int:
         return 0
     beyond = Q(finished_at__lt=edge[0]) | Q(finished_at=edge[0], id__lte=edge[1])
     old = Delivery.objects.jobs().filter(beyond, status__in=statuses, finished_at__lt=now - YOUNG)
+    return _delete_all(old, statuses)
+
+
+def _delete_all(old: QuerySet[Delivery], statuses: list[DeliveryStatus]) -> int:
     deleted = 0
-    while ids := list(old.values_list("id", flat=True)[:BATCH]):
+    while ids := list(old.order_by().values_list("id", flat=True)[:BATCH]):
         deleted += _delete(ids, statuses)
     return deleted
 

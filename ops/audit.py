@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import close_old_connections
 from django.utils.module_loading import autodiscover_modules
 
@@ -26,6 +27,8 @@ KEPT = timedelta(days=30)
 NAMED = 5
 # Beyond that nobody counts: a look must cost the same on a bad day.
 COUNTED = 1_000
+# How long the auditor may stand in for a timer worker, before it looks at the rest.
+STAND_IN_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,11 @@ def several(findings: Sequence[Finding], *, key: str, title: str) -> list[Findin
 def at_most(count: int) -> str:
     """A count in words, where no more than COUNTED were looked at."""
     return f"{COUNTED:,} or more" if count >= COUNTED else f"{count:,}"
+
+
+def timer_worker_lives(now: datetime) -> bool:
+    """Whether what is late is a timer worker's to do; else the auditor does it, for STAND_IN_SECONDS."""
+    return beats.alive(beats.TIMER, now=now, within=timedelta(seconds=settings.AUDIT_WORKER_SECONDS))
 
 
 def blind_since(now: datetime) -> datetime | None:

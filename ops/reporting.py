@@ -6,7 +6,6 @@ event"): a POST of JSON, answered 202; 429 and 5xx may be sent again, another 4x
 
 import logging
 import socket
-import threading
 import time
 from collections.abc import Mapping
 from typing import Literal
@@ -16,6 +15,7 @@ from django.conf import settings
 
 from casualmeet.logs import mask
 from casualmeet.sentry import masked
+from ops.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -132,17 +132,9 @@ def _within_limit(event: dict[str, object]) -> None:
     """Post it in a thread, and go on without it after the limit: a server that drips its answer byte by byte meets
     no time limit of the HTTP client.
     """
-
-    def safely() -> None:
-        try:
-            _post(event)
-        except Exception:
-            logger.exception("Whoever is on call was not told")
-
-    thread = threading.Thread(target=safely, name="report", daemon=True)
     try:
-        thread.start()
-    except RuntimeError:
+        in_thread(lambda: _post(event)).result(LIMIT_SECONDS)
+    except TimeoutError:
+        pass  # the thread says what becomes of it
+    except Exception:
         logger.exception("Whoever is on call was not told")
-    else:
-        thread.join(LIMIT_SECONDS)

@@ -4,8 +4,6 @@ Each change is one conditional update on the fence, so a process that lost the r
 """
 
 import logging
-import os
-import socket
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +19,7 @@ from django.db.utils import DatabaseError
 from casualmeet import clock
 from casualmeet.db import insert_one
 from casualmeet.logs import mask
-from ops import reporting
+from ops import beats, reporting
 from ops.jobs import Job
 from ops.leases import lease_time
 from ops.models import JobRun, JobStatus
@@ -66,11 +64,6 @@ def run_id(job: str, slot: datetime) -> UUID:
     return uuid5(NAMESPACE, f"{job}:{slot.isoformat()}")
 
 
-def node() -> str:
-    """This process, for people."""
-    return f"{socket.gethostname()}:{os.getpid()}"[:120]
-
-
 def claim(job: Job, slot: datetime, *, fence: int, told: bool = False) -> Claim | None:
     """Take the slot for the holder of the job's lease; None when it is done, given up, or not to be tried again yet.
 
@@ -80,7 +73,7 @@ def claim(job: Job, slot: datetime, *, fence: int, told: bool = False) -> Claim 
     now = clock.now()
     pk = run_id(job.name, slot)
     row = JobRun(
-        id=pk, job=job.name, slot=slot, fence=fence, node=node(), started_at=now, lease_until=now + lease_time()
+        id=pk, job=job.name, slot=slot, fence=fence, node=beats.node(), started_at=now, lease_until=now + lease_time()
     )
     if insert_one(row):
         return Claim(pk, job.name, slot, fence, tries=1, told=told)
@@ -93,7 +86,7 @@ def claim(job: Job, slot: datetime, *, fence: int, told: bool = False) -> Claim 
     taken = _as_read(there).update(
         status=JobStatus.RUNNING,
         fence=fence,
-        node=node(),
+        node=beats.node(),
         tries=there.tries + 1,
         started_at=now,
         finished_at=None,

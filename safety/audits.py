@@ -9,8 +9,7 @@ from uuid import UUID, uuid4
 from django.conf import settings
 
 from casualmeet import clock
-from ops import beats
-from ops.audit import COUNTED, Finding, at_most, check
+from ops.audit import COUNTED, STAND_IN_SECONDS, Finding, at_most, check, timer_worker_lives
 from safety import expiry
 from safety.models import MeetingTimer, TimerStatus
 from sos.models import SosEvent, TimelineEntry
@@ -18,8 +17,6 @@ from sos.triggers import incident_id_for, joined_id_for
 
 logger = logging.getLogger(__name__)
 
-# How long the auditor may stand in for a timer worker, before it looks at the rest.
-STAND_IN_SECONDS = 20.0
 # How far back a lost incident is looked for; and no more than the newest COUNTED of the expired.
 LOOK_BACK = timedelta(hours=2)
 
@@ -30,7 +27,7 @@ def overdue_timers(now: datetime) -> Iterator[Finding]:
     late = now - timedelta(seconds=settings.AUDIT_OVERDUE_SECONDS)
     if not _overdue(late):
         return
-    running = beats.alive(beats.TIMER, now=now, within=timedelta(seconds=settings.AUDIT_WORKER_SECONDS))
+    running = timer_worker_lives(now)
     if not running:
         _stand_in()
     left = _overdue(late)

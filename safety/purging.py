@@ -10,7 +10,7 @@ Any number of processes may do it at the same time, broken off anywhere. A row t
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,10 +18,9 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from django.conf import settings
-from django.db import models, transaction
-from django.db.models import Count
+from django.db import transaction
 
-from casualmeet.db import delete_in_batches, in_batches, insert_missing, is_transient, retry_transient
+from casualmeet.db import count_by, delete_in_batches, in_batches, insert_missing, is_transient, retry_transient
 from ops.jobs import Run
 from safety.models import Deleted, DeletionReceipt, FailSafeAlert, MeetingTimer, Position, TimerStatus, User
 from sos import purging
@@ -208,8 +207,7 @@ def _policy(what: Deleted) -> str:
 
 
 def _count_positions(timer_ids: Sequence[UUID]) -> Counter[UUID]:
-    rows = Position.objects.filter(timer_id__in=timer_ids).order_by().values("timer_id")
-    return Counter(dict(rows.annotate(n=Count("id")).values_list("timer_id", "n")))
+    return count_by(Position.objects.filter(timer_id__in=timer_ids), "timer_id")
 
 
 def _count_timers(timer_ids: Sequence[UUID]) -> Counter[UUID]:
@@ -251,7 +249,7 @@ def _delete_details(incident_ids: Sequence[UUID], now: datetime) -> None:
 
 def _delete_timers(timer_ids: Sequence[UUID], _now: datetime) -> None:
     for model in (Position, FailSafeAlert):
-        delete_in_batches(_of_timers(model, timer_ids))
+        delete_in_batches(model._default_manager.filter(timer_id__in=timer_ids))
     delete_in_batches(MeetingTimer.objects.filter(pk__in=timer_ids))
 
 
@@ -259,10 +257,6 @@ def _delete_incidents(incident_ids: Sequence[UUID], now: datetime) -> None:
     # First: they are found by what is deleted after them.
     _delete_timers(list(_timers_of(incident_ids)), now)
     purging.delete(incident_ids)
-
-
-def _of_timers(model: type[models.Model], timer_ids: Iterable[UUID]) -> models.QuerySet[Any]:
-    return model._default_manager.filter(timer_id__in=list(timer_ids))
 
 
 def _timers_of(incident_ids: Sequence[UUID]) -> dict[UUID, UUID]:

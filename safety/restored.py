@@ -9,12 +9,14 @@ from datetime import datetime
 from uuid import UUID
 
 from notifications import inbox
+from notifications.claims import LEASE_OVER
 from notifications.models import Delivery, DeliveryStatus
+from notifications.outbox import PENDING
 from safety.models import MeetingTimer
 from sos import timeline
 from sos.models import SosEvent, TimelineKind
 
-UNFINISHED = (DeliveryStatus.HELD, DeliveryStatus.QUEUED, DeliveryStatus.SENDING)
+UNFINISHED = [*PENDING, DeliveryStatus.SENDING]
 LADDER = "Restored from a backup: whom to alert again is the moderators' decision."
 
 
@@ -39,9 +41,7 @@ def hold(now: datetime) -> Held:
         timeline.note(pk, TimelineKind.NOBODY_REACHED, LADDER, key="restored", at=now)
     incidents = SosEvent.objects.filter(pk__in=ids).update(next_wave_at=None, nobody_reached_at=now)
     unfinished = Delivery.objects.filter(status__in=UNFINISHED)
-    deliveries = unfinished.update(
-        status=DeliveryStatus.DEAD, finished_at=now, lease_token=None, lease_until=None, carrier=""
-    )
+    deliveries = unfinished.update(status=DeliveryStatus.DEAD, finished_at=now, carrier="", **LEASE_OVER)
     if timers or incidents or deliveries:
         inbox.alarm_moderators(
             key=f"restored:{now:%Y-%m-%dT%H:%M:%S}",

@@ -13,8 +13,7 @@ from django.db.models import QuerySet
 from casualmeet import clock
 from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus, Priority
 from notifications.outbox import TAKEN
-from ops import beats
-from ops.audit import COUNTED, Finding, at_most, check, several
+from ops.audit import COUNTED, STAND_IN_SECONDS, Finding, at_most, check, several, timer_worker_lives
 from ops.models import Severity
 from sos import escalation, rounds, timeline
 from sos.models import AlertedContact, SosEvent, TimelineEntry
@@ -22,8 +21,6 @@ from sos.models import AlertedContact, SosEvent, TimelineEntry
 logger = logging.getLogger(__name__)
 
 CHUNK = 500
-# How long the auditor may stand in for a timer worker, before it looks at the rest.
-STAND_IN_SECONDS = 20.0
 # Not the contact's number, but our account: every further message will fail as well.
 OUR_FAULT = ("auth", "config")
 
@@ -59,7 +56,7 @@ def ladders(now: datetime) -> Iterator[Finding]:
         escalation.resume(pk, now=now)
     if not _overdue(late):
         return
-    running = beats.alive(beats.TIMER, now=now, within=timedelta(seconds=settings.AUDIT_WORKER_SECONDS))
+    running = timer_worker_lives(now)
     until = time.monotonic() + STAND_IN_SECONDS
     while not running and escalation.advance_due(clock.now()) and time.monotonic() < until:
         logger.error("No timer worker is running: the auditor alerts contacts again")
@@ -102,12 +99,14 @@ def _without_taken(references: dict[UUID, str]) -> list[tuple[UUID, str]]:
         if statuses[pk] - {DeliveryStatus.CANCELLED} and statuses[pk].isdisjoint(TAKEN)
     ]
     # A carrier may have taken one and given up on it later: then it was tried.
-    return [(pk, reference) for pk, reference in silent if not _was_taken(pk)]
+    taken = _once_taken([pk for pk, _ in silent])
+    return [(pk, reference) for pk, reference in silent if pk not in taken]
 
 
-def _was_taken(incident_id: UUID) -> bool:
-    ids = list(Delivery.objects.filter(incident_id=incident_id).values_list("pk", flat=True))
-    return DeliveryAttempt.objects.filter(delivery__in=ids, outcome=AttemptOutcome.ACCEPTED).exists()
+def _once_taken(incident_ids: Sequence[UUID]) -> set[UUID | None]:
+    """Those of them of which a carrier took a message, whatever became of it."""
+    rows = Delivery.objects.filter(incident_id__in=incident_ids, attempts__outcome=AttemptOutcome.ACCEPTED)
+    return set(rows.order_by().values_list("incident_id", flat=True)) if incident_ids else set()
 
 
 def _stopped(late: datetime) -> list[UUID]:

@@ -11,9 +11,9 @@ from datetime import datetime
 from uuid import UUID
 
 from django.contrib.admin.models import LogEntry
-from django.db.models import Count, Model
+from django.db.models import Model
 
-from casualmeet.db import delete_in_batches
+from casualmeet.db import count_by, delete_in_batches
 from notifications import retention
 from notifications.models import Delivery
 from sos.models import AlertedContact, SosEvent, TimelineEntry
@@ -79,5 +79,4 @@ def delete(incident_ids: Sequence[UUID]) -> None:
 
 
 def _count(model: type[Model], incident_ids: Sequence[UUID]) -> Counter[UUID]:
-    rows = model._default_manager.filter(incident_id__in=incident_ids).order_by().values("incident_id")
-    return Counter(dict(rows.annotate(n=Count("id")).values_list("incident_id", "n")))
+    return count_by(model._default_manager.filter(incident_id__in=incident_ids), "incident_id")
