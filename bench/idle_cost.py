@@ -97,7 +97,7 @@ def _idle(count: int) -> tuple[list[float], list[float], float]:
         cpu += time.process_time() - started_cpu
         return result
 
-    def wait(result: expiry.CycleResult) -> None:
+    def wait(result: expiry.CycleResult, _took: float) -> None:
         nonlocal began
         expiry.next_deadline()
         turns.append((time.perf_counter() - began) * 1000)

@@ -102,7 +102,7 @@ def expire_due(expected: int) -> None:
     stop = Event()
     total = expiry.CycleResult()
 
-    def wait(result: expiry.CycleResult) -> None:
+    def wait(result: expiry.CycleResult, _took: float) -> None:
         nonlocal total
         total += result
         if not result.full:

@@ -36,6 +36,8 @@ logger = logging.getLogger(__name__)
 RECOVERY_SECONDS = 2.0
 RECEIPTS_SECONDS = 1.0
 GATHER_SECONDS = 0.005
+# A busy machine makes the cycles longer; as long a rest lets more come together, and leaves it to the others.
+MOST_GATHER_SECONDS = 0.1
 # While enough waits in memory to keep the slots busy: a batch costs nearly the same, whatever its size.
 GATHER_LONGER_SECONDS = 0.03
 # What is claimed ahead fills a slot the moment it falls free. At least as many as there are slots; for what is no SOS
@@ -216,7 +218,9 @@ def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None =
     poller = threading.Thread(target=_poll, args=(stop,), name="receipts")
     poller.start()
     try:
-        run_cycles(dispatcher.cycle, stop=stop, wait=lambda _: _wait(poll_seconds, dispatcher), role=beats.DISPATCH)
+        run_cycles(
+            dispatcher.cycle, stop=stop, wait=lambda _, took: _wait(poll_seconds, dispatcher, took), role=beats.DISPATCH
+        )
     finally:
         dispatcher.close()
         poller.join()
@@ -224,13 +228,15 @@ def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None =
 
 def _poll(stop: threading.Event) -> None:
     """Ask carriers for receipts that did not come: beside the dispatching, which never waits."""
-    run_cycles(lambda: polling.run_once(clock.now()), stop=stop, wait=lambda _: stop.wait(RECEIPTS_SECONDS))
+    run_cycles(lambda: polling.run_once(clock.now()), stop=stop, wait=lambda *_: stop.wait(RECEIPTS_SECONDS))
 
 
-def _wait(poll_seconds: float, dispatcher: Dispatcher) -> None:
+def _wait(poll_seconds: float, dispatcher: Dispatcher, took: float) -> None:
     """Until there is work; then a moment more, so that answers which come together are stored together."""
+    began = time.monotonic()
     if wake.work.wait(timeout=poll_seconds):
-        time.sleep(GATHER_LONGER_SECONDS if dispatcher.stocked else GATHER_SECONDS)
+        rest = GATHER_LONGER_SECONDS if dispatcher.stocked else min(took, MOST_GATHER_SECONDS)
+        time.sleep(max(GATHER_SECONDS, rest - (time.monotonic() - began)))
     wake.work.clear()
 
 

@@ -1,10 +1,11 @@
 """What a worker does beside its main cycle: a list of chores, each of which may fail without stopping the others."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from casualmeet import clock
@@ -14,6 +15,8 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 LEFT_OUT_SECONDS = 5.0
+# Their looks cost as much as a cycle does; none of them is in such a hurry that each cycle of a busy worker must look.
+REST_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +31,24 @@ class Chore:
 
 
 class Chores:
-    """Runs chores one after the other. One that raises is logged and left out for a few seconds."""
+    """Runs chores one after the other, twice a second at most. One that raises is logged and left out for a few seconds."""
 
     def __init__(self, chores: Sequence[Chore]) -> None:
         self._chores = chores
         self._left_out: dict[str, float] = {}
+        self._rests_until = -math.inf
+        self._coming: datetime | None = None
 
     def run(self, *, give_way: Callable[[], bool]) -> None:
-        """One portion of each, until `give_way` says that something more urgent waits."""
+        """One portion of each, until `give_way` says that something more urgent waits; nothing so soon after the last."""
+        if time.monotonic() < self._rests_until:
+            return
         for number, chore in enumerate(self._current()):
             if number and give_way():
                 return
             self._try(chore, chore.work)
+        self._coming = self._earliest()
+        self._rests_until = time.monotonic() + REST_SECONDS
 
     def finish(self) -> None:
         """All that is due now, of each."""
@@ -49,7 +58,13 @@ class Chores:
                     break
 
     def next_at(self) -> datetime | None:
-        """When the first of them is due."""
+        """When to run them again: as soon as the first is due, by what the last run saw."""
+        rest = self._rests_until - time.monotonic()
+        if rest <= 0:
+            return self._earliest()
+        return max(self._coming, clock.now() + timedelta(seconds=rest)) if self._coming else None
+
+    def _earliest(self) -> datetime | None:
         times = [self._try(chore, chore.next_at) for chore in self._current()]
         return min((at for at in times if at is not None), default=None)
 

@@ -40,8 +40,12 @@ def stop_on_signals() -> threading.Event:
     return stop
 
 
-def run_cycles(cycle: Callable[[], R], *, stop: threading.Event, wait: Callable[[R], object], role: str = "") -> None:
+def run_cycles(
+    cycle: Callable[[], R], *, stop: threading.Event, wait: Callable[[R, float], object], role: str = ""
+) -> None:
     """Run `cycle` until `stop` is set, with `wait` between; a cycle that raises is logged and tried again.
+
+    `wait` gets what the cycle returned, and how many seconds it took.
 
     `role` (`ops.beats`) is what the worker is for. With one it has a heartbeat, which tells that a cycle has ended well;
     without one it works beside another.
@@ -64,9 +68,10 @@ def run_cycles(cycle: Callable[[], R], *, stop: threading.Event, wait: Callable[
             started = time.perf_counter()
             with metrics.cycle(role or "beside"):
                 result = cycle()
+            took = time.perf_counter() - started
             if beat:
-                beat.cycle_finished(time.perf_counter() - started)
-            wait(result)
+                beat.cycle_finished(took)
+            wait(result, took)
         except Exception:
             logger.exception("The cycle failed; trying again")
             kept_until = -math.inf

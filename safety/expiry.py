@@ -12,11 +12,11 @@ from functools import partial
 from typing import TypeVar
 from uuid import UUID, uuid4
 
-from django.db import models, transaction
+from django.db import connection, models, transaction
 from django.db.models import QuerySet
 
-from casualmeet import clock, logs
-from casualmeet.db import is_transient, retry_transient
+from casualmeet import bulk, clock, logs
+from casualmeet.db import has_transactions, is_transient, retry_transient
 from notifications import inbox
 from ops import metrics
 from safety import contacts, positions
@@ -92,9 +92,15 @@ def cycle(*, batch: int = BATCH) -> CycleResult:
 
 
 def due_ids(batch: int, *, now: datetime) -> list[UUID]:
-    """The timers that are longest past their escalation time."""
+    """The timers that are longest past their escalation time, without those that another worker, or a verb of the person,
+    has in hand right now: nobody waits for a lock.
+    """
     due = MeetingTimer.objects.due(now).exclude(pk__in=_quarantine.current())
-    return list(due.order_by("escalates_at").values_list("pk", flat=True)[:batch])
+    ids = due.order_by("escalates_at").values_list("pk", flat=True)
+    if not connection.features.has_select_for_update_skip_locked:
+        return list(ids[:batch])
+    with transaction.atomic():
+        return list(ids.select_for_update(skip_locked=True)[:batch])
 
 
 def next_deadline() -> datetime | None:
@@ -154,18 +160,23 @@ def _expire(ids: Sequence[UUID], *, detail: Detail = Detail.ALL) -> tuple[CycleR
     The update looks at the escalation time again: a timer extended since the look-up does not match (P1). On
     MongoDB, where nothing rolls back, the token stays on the row until all is written; `repair` finds it by that.
     """
-    token = uuid4()
-    now = clock.now()
     with transaction.atomic():
-        stamped = (
-            MeetingTimer.objects.due(now)
-            .filter(pk__in=list(ids))
-            .update(status=TimerStatus.EXPIRED, resolved_at=now, expiry_token=token)
-        )
-        if not stamped:
-            return CycleResult(), []
-        winners = list(MeetingTimer.objects.filter(expiry_token=token).prefetch_related("person"))
-        return _hand_over(winners, detail=detail)
+        winners = _stamp(ids, now=clock.now())
+        return _hand_over(winners, detail=detail) if winners else (CycleResult(), [])
+
+
+def _stamp(ids: Sequence[UUID], *, now: datetime) -> list[MeetingTimer]:
+    """Make those that are still due expired, and return them with their persons."""
+    token = uuid4()
+    changes = {"status": TimerStatus.EXPIRED, "resolved_at": now, "expiry_token": token}
+    due = MeetingTimer.objects.due(now).filter(pk__in=bulk.keys(ids))
+    if has_transactions():
+        winners = bulk.take(due, changes)
+        models.prefetch_related_objects(winners, "person")
+        return winners
+    if not due.update(**changes):
+        return []
+    return list(MeetingTimer.objects.filter(expiry_token=token).prefetch_related("person"))
 
 
 def _hand_over(timers: Sequence[MeetingTimer], *, detail: Detail = Detail.ALL) -> tuple[CycleResult, list[SosEvent]]:

@@ -58,7 +58,7 @@ def run(stop: threading.Event) -> None:
         logger.error("Backup alerts can be neither scheduled nor cancelled: set %s.", ", ".join(missing))
         return
     poll = POLL_SECONDS if settings.FAIL_SAFE else POLL_SECONDS_WHEN_OFF
-    run_cycles(lambda: work(clock.now()), stop=stop, wait=lambda done: done or stop.wait(poll))
+    run_cycles(lambda: work(clock.now()), stop=stop, wait=lambda done, _: done or stop.wait(poll))
 
 
 def needed() -> bool:

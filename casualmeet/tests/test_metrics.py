@@ -425,6 +425,6 @@ def test_cycles_are_timed_and_failures_counted() -> None:
         return 1 / (2 - len(turns))
 
     before = measured.value(metrics.CYCLE_FAILURES, role="timer"), measured.value(metrics.CYCLE_SECONDS, "_count")
-    run_cycles(turn, role="timer", stop=stop, wait=lambda _: None)
+    run_cycles(turn, role="timer", stop=stop, wait=lambda *_: None)
     after = measured.value(metrics.CYCLE_FAILURES, role="timer"), measured.value(metrics.CYCLE_SECONDS, "_count")
     assert (after[0] - before[0], after[1] - before[1]) == (1, 2)

@@ -37,7 +37,7 @@ def test_a_loop_whose_cycles_fail_is_alive(settings: Any, tmp_path: Path) -> Non
         stop.set()
         raise RuntimeError("the database is gone")
 
-    run_cycles(cycle, stop=stop, wait=lambda _: None)
+    run_cycles(cycle, stop=stop, wait=lambda *_: None)
     assert probe(ALIVE_FILE=settings.ALIVE_FILE) == 0
 
 

@@ -33,7 +33,7 @@ def run(*cycles: Callable[[], object], see: Callable[[], object]) -> list[object
         seen.append(see())
         return left.pop(0)()
 
-    run_cycles(cycle, stop=stop, wait=lambda _: None, role=beats.TIMER)
+    run_cycles(cycle, stop=stop, wait=lambda *_: None, role=beats.TIMER)
     return [*seen[1:], see()]
 
 

@@ -23,6 +23,7 @@ def test_a_chore_that_fails_stops_none_of_the_others_and_is_left_out_for_a_while
 ) -> None:
     moment = 1000.0
     monkeypatch.setattr("ops.chores.time.monotonic", lambda: moment)
+    monkeypatch.setattr(clock, "now", lambda: NOW)
     done: list[str] = []
     chores = Chores(
         [
@@ -34,7 +35,9 @@ def test_a_chore_that_fails_stops_none_of_the_others_and_is_left_out_for_a_while
     chores.run(give_way=lambda: False)
     assert done == ["first", "last"]
     assert caplog.text.count("The chore 'broken' failed") == 1
+    moment += 1
     chores.run(give_way=lambda: False)
+    assert done == ["first", "last"] * 2
     assert caplog.text.count("The chore 'broken' failed") == 1
     # Else the worker would not sleep, but try the broken one as fast as it can.
     assert chores.next_at() == NOW + timedelta(minutes=1)
@@ -42,6 +45,36 @@ def test_a_chore_that_fails_stops_none_of_the_others_and_is_left_out_for_a_while
     assert chores.next_at() == NOW
     chores.run(give_way=lambda: False)
     assert caplog.text.count("The chore 'broken' failed") == 2
+
+
+def test_chores_rest_after_a_run_and_are_due_again_when_the_first_of_them_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = 1000.0
+    monkeypatch.setattr("ops.chores.time.monotonic", lambda: moment)
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    done: list[str] = []
+    coming: list[datetime | None] = [NOW]
+    chores = Chores([Chore("one", lambda: done.append("one"), lambda: coming[0])])
+    assert chores.next_at() == NOW
+    chores.run(give_way=lambda: False)
+    chores.run(give_way=lambda: False)
+    assert done == ["one"]
+    # More of it is due, but not at once: else a worker with much to expire would look after each cycle.
+    assert chores.next_at() == NOW + timedelta(seconds=0.5)
+    moment += 0.5
+    chores.run(give_way=lambda: False)
+    assert done == ["one", "one"]
+    coming[0] = None
+    moment += 0.5
+    chores.run(give_way=lambda: False)
+    assert chores.next_at() is None
+
+
+def test_chores_that_gave_way_do_not_rest() -> None:
+    done: list[str] = []
+    chores = Chores([Chore(name, lambda name=name: done.append(name), never) for name in "ab"])  # type: ignore[misc]
+    chores.run(give_way=lambda: True)
+    chores.run(give_way=lambda: False)
+    assert done == ["a", "a", "b"]
 
 
 def test_a_chore_whose_time_can_t_be_told_is_left_out_too() -> None:

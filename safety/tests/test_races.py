@@ -8,7 +8,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
 from casualmeet import clock
 from casualmeet.db import has_transactions
@@ -295,6 +295,44 @@ def test_p2_two_batches_over_the_same_ids_make_one_incident_each(transactional_d
     assert sum(result.processed for result in results) == 30
     assert sum(result.incidents_opened for result in results) == 30
     assert_one_incident_each(armed)
+
+
+@pytest.mark.parametrize("verb", ["extend", "freeze"])
+def test_p1_p14_a_row_that_another_transaction_holds_keeps_nobody_elses_alarm_waiting(
+    verb: str, transactional_db: None
+) -> None:
+    """P1, P14: a process frozen, or only slow, inside its transaction costs the other timers nothing."""
+    if not connection.features.has_select_for_update_skip_locked:
+        pytest.skip("Only PostgreSQL locks single rows.")
+    held, *others = armed = timers_for(people(4), escalates_at=clock.now())
+    holds, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic():
+                later = clock.now() + timedelta(minutes=15)
+                MeetingTimer.objects.filter(pk=held.pk).update(expires_at=later, escalates_at=later)
+                holds.set()
+                assert let_go.wait(30)
+                transaction.set_rollback(verb == "freeze")
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        assert holds.wait(30)
+        ids = [timer.pk for timer in armed]
+        assert expiry.due_ids(10, now=clock.now()) == [timer.pk for timer in others]
+        # Also for a worker that looked before the other began to hold it.
+        assert expiry.expire(ids) == expiry.CycleResult(processed=3, incidents_opened=3)
+    finally:
+        let_go.set()
+        thread.join()
+    expiry.cycle()
+    assert_one_incident_each(armed if verb == "freeze" else others)
+    if verb == "extend":
+        assert_no_alarm([held])
 
 
 def test_the_tests_above_run_on_a_database_that_others_can_open(transactional_db: None) -> None:

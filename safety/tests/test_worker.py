@@ -138,16 +138,26 @@ def test_the_worker_sleeps_until_the_earliest_deadline_but_no_longer_than_the_po
     from safety.management.commands.run_timer_worker import _sleep
 
     none = Chores([])
-    _sleep(stop, expiry.CycleResult(), 1.0, none)
+    _sleep(stop, expiry.CycleResult(), 1.0, none, 0.0)
     asha, ravi = people(2)
     timers_for([asha], escalates_at=clock.now() + timedelta(hours=1))
-    _sleep(stop, expiry.CycleResult(), 1.0, none)
+    _sleep(stop, expiry.CycleResult(), 1.0, none, 0.0)
     timers_for([ravi], escalates_at=clock.now() + timedelta(seconds=30))
-    _sleep(stop, expiry.CycleResult(), 60.0, none)
+    _sleep(stop, expiry.CycleResult(), 60.0, none, 0.0)
     assert stop.slept[:2] == [1.0, 1.0]
     assert 20 < stop.slept[2] <= 30
-    _sleep(stop, expiry.CycleResult(full=True), 60.0, none)
+    _sleep(stop, expiry.CycleResult(full=True), 60.0, none, 9.0)
     assert len(stop.slept) == 3
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("took", "rest"), [(0.02, 0.04), (5.0, 0.25)])
+def test_the_worker_rests_a_little_before_a_deadline_that_has_come_already(stop: Any, took: float, rest: float) -> None:
+    from safety.management.commands.run_timer_worker import _sleep
+
+    timers_for(people(1), escalates_at=clock.now() - timedelta(seconds=1))
+    _sleep(stop, expiry.CycleResult(), 1.0, Chores([]), took)
+    assert stop.slept == [rest]
 
 
 def test_the_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:

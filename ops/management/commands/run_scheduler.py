@@ -56,7 +56,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"Scheduling {len(declared)} jobs. Ctrl-C stops.")
                 stop = stop_on_signals()
                 metrics.serve()
-                run_cycles(scheduler.tick, stop=stop, wait=lambda _: scheduler.wait(stop), role=beats.SCHEDULER)
+                run_cycles(scheduler.tick, stop=stop, wait=lambda *_: scheduler.wait(stop), role=beats.SCHEDULER)
         except KeyboardInterrupt:
             scheduler.stop(0)
         finally:
