@@ -45,7 +45,7 @@ def take(found: models.QuerySet[M], changes: Mapping[str, object]) -> list[M]:
     """
     model = found.model
     key, table = _quoted(model._meta.pk), _table(model)
-    query, params = found.select_for_update(skip_locked=True).values("pk").query.sql_with_params()
+    query, params = found.select_for_update(skip_locked=True, no_key=True).values("pk").query.sql_with_params()
     fields = [model._meta.get_field(name) for name in changes]
     assigned = ", ".join(f"{_quoted(field)} = %s" for field in fields)
     values = [

@@ -117,6 +117,18 @@ def insert_missing(model: type[M], rows: Sequence[M]) -> None:
             insert_one(row)
 
 
+def unheld(rows: Sequence[M]) -> list[M]:
+    """Those of the rows that no other transaction has in hand, and that are now in this one's until it ends.
+
+    On PostgreSQL; elsewhere nobody waits for a row, so all of them. Call it inside a transaction.
+    """
+    if not (rows and connection.features.has_select_for_update_skip_locked):
+        return list(rows)
+    mine = type(rows[0])._default_manager.filter(pk__in=bulk.keys([row.pk for row in rows]))
+    keys = set(mine.order_by().select_for_update(skip_locked=True, no_key=True).values_list("pk", flat=True))
+    return [row for row in rows if row.pk in keys]
+
+
 def update_rows(model: type[M], rows: Sequence[M], fields: Sequence[str], *, tell: str = "") -> dict[Any, Any]:
     """Write these fields of all the rows, each with its own values; returns what `tell` holds then, by key."""
     if not rows:

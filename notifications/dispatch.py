@@ -36,8 +36,9 @@ logger = logging.getLogger(__name__)
 RECOVERY_SECONDS = 2.0
 RECEIPTS_SECONDS = 1.0
 GATHER_SECONDS = 0.005
-# A busy machine makes the cycles longer; as long a rest lets more come together, and leaves it to the others.
-MOST_GATHER_SECONDS = 0.1
+# A busy machine makes the cycles longer; a rest of twice their length lets more come together.
+RESTS = 2
+MOST_REST_SECONDS = 0.2
 # While enough waits in memory to keep the slots busy: a batch costs nearly the same, whatever its size.
 GATHER_LONGER_SECONDS = 0.03
 # What is claimed ahead fills a slot the moment it falls free. At least as many as there are slots; for what is no SOS
@@ -235,7 +236,7 @@ def _wait(poll_seconds: float, dispatcher: Dispatcher, took: float) -> None:
     """Until there is work; then a moment more, so that answers which come together are stored together."""
     began = time.monotonic()
     if wake.work.wait(timeout=poll_seconds):
-        rest = GATHER_LONGER_SECONDS if dispatcher.stocked else min(took, MOST_GATHER_SECONDS)
+        rest = GATHER_LONGER_SECONDS if dispatcher.stocked else min(RESTS * took, MOST_REST_SECONDS)
         time.sleep(max(GATHER_SECONDS, rest - (time.monotonic() - began)))
     wake.work.clear()
 

@@ -100,7 +100,7 @@ def due_ids(batch: int, *, now: datetime) -> list[UUID]:
     if not connection.features.has_select_for_update_skip_locked:
         return list(ids[:batch])
     with transaction.atomic():
-        return list(ids.select_for_update(skip_locked=True)[:batch])
+        return list(ids.select_for_update(skip_locked=True, no_key=True)[:batch])
 
 
 def next_deadline() -> datetime | None:

@@ -21,7 +21,7 @@ from django.conf import settings
 from django.db import transaction
 
 from casualmeet import clock
-from casualmeet.db import is_transient, retry_transient
+from casualmeet.db import is_transient, retry_transient, unheld
 from notifications import inbox, live, outbox, subscriptions, wake
 from notifications.models import Channel, Delivery, Notification, Priority, PushSubscription
 from notifications.texts import AlertFacts, Kind
@@ -114,13 +114,15 @@ def _send(timers: Sequence[MeetingTimer], *, now: datetime) -> list[MeetingTimer
     """Write, look again, let go, claim; the timers that this call claimed. Why in this order: see above."""
     prompts = _prompts(timers, now=now)
     with transaction.atomic():
+        free = unheld(timers)
+        prompts = [prompt for prompt in prompts if prompt.timer in free]
         outbox.hold([delivery for prompt in prompts for delivery in prompt.deliveries])
         unchanged = _unchanged(timers)
         asked = [prompt for prompt in prompts if prompt.timer.pk in unchanged]
         outbox.release_messages([delivery.pk for prompt in asked for delivery in prompt.deliveries])
         inbox.post([prompt.notice for prompt in asked])
         claimed = [prompt.timer for prompt in asked if _claim(prompt.timer, now=now)]
-        _take_back_lost([timer for timer in timers if timer not in claimed], now=now)
+        _take_back_lost([timer for timer in free if timer not in claimed], now=now)
     return claimed
 
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from django.db import transaction
 
 from casualmeet import logs
-from casualmeet.db import has_transactions, insert_missing, is_transient, retry_transient
+from casualmeet.db import has_transactions, insert_missing, is_transient, retry_transient, unheld
 from notifications import inbox, live, outbox, subscriptions, wake
 from notifications.models import Channel, Delivery, DeliveryStatus, Priority, PushSubscription
 from sos import alerts, timeline
@@ -215,9 +215,9 @@ def _begin(moves: Sequence[Move], *, now: datetime) -> list[SosEvent]:
     look at the incident: it may have been resolved, or somebody may be helping, since.
     """
     wave, due_at, next_at = moves[0].wave, moves[0].due_at, moves[0].next_at
-    ids = [move.incident.pk for move in moves]
-    due = SosEvent.objects.active().filter(pk__in=ids, next_wave_at=due_at)
     with transaction.atomic():
+        ids = [incident.pk for incident in unheld([move.incident for move in moves])]
+        due = SosEvent.objects.active().filter(pk__in=ids, next_wave_at=due_at)
         # Also where the wave stays the same: it locks the rows.
         due.filter(wave=moves[0].incident.wave).update(wave=wave)
         begun = due.filter(wave=wave)

@@ -1,10 +1,13 @@
 """The test database: where it is, and empty again after a test."""
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from django.db import connection, transaction
+from django.db import connection, connections, models, transaction
 
 # Only migrations write these.
 CONSTANT_TABLES = {"auth_permission", "django_content_type"}
@@ -52,6 +55,32 @@ def _empty_tables() -> None:
         cursor.execute(" UNION ALL ".join(looks))
         for (name,) in cursor.fetchall():
             cursor.execute(f"DELETE FROM {quote(name)}")
+
+
+@contextmanager
+def in_hand(rows: models.QuerySet[Any], *, keep: bool = False, **changes: Any) -> Iterator[None]:
+    """Another transaction has changed these rows and does not end before the block does; then it is kept, or rolled back."""
+    holds, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        try:
+            with transaction.atomic():
+                rows.update(**changes)
+                holds.set()
+                let_go.wait(60)
+                transaction.set_rollback(not keep)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    try:
+        if not holds.wait(30):
+            raise RuntimeError("The rows can't be had.")
+        yield
+    finally:
+        let_go.set()
+        thread.join()
 
 
 def sample(count: int, *, elsewhere: int) -> int:

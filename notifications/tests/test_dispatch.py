@@ -981,3 +981,22 @@ def test_the_drain_does_not_spin_while_a_slow_call_is_out(carrier: LocalCarrier)
     before = time.process_time()
     drain()
     assert time.process_time() - before < 0.25
+
+
+@pytest.mark.parametrize(
+    ("stocked", "took", "rest"),
+    [(False, 0.0, dispatch.GATHER_SECONDS), (False, 0.04, 0.08), (False, 9.0, 0.2), (True, 9.0, 0.03)],
+)
+def test_the_rest_before_the_next_cycle_grows_with_the_last_but_not_far(
+    stocked: bool, took: float, rest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("notifications.dispatch.time.sleep", slept.append)
+    monkeypatch.setattr("notifications.dispatch.time.monotonic", lambda: 1000.0)
+    monkeypatch.setattr(Dispatcher, "stocked", stocked)
+    dispatcher = Dispatcher()
+    wake.work.set()
+    dispatch._wait(0.25, dispatcher, took)
+    assert slept == [rest]
+    assert not wake.work.is_set()
+    dispatcher.close()

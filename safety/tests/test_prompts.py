@@ -21,6 +21,7 @@ from safety import expiry, prompts, timers
 from safety.models import MeetingTimer, TimerStatus, User
 from safety.tests.people import Clock, people, timers_for
 from safety.tests.steps import PROMPT_STEPS
+from testing.database import in_hand
 from testing.processes import PYTHON_MODULE, ManagedProcess
 
 NOON = datetime(2026, 3, 14, 12, tzinfo=UTC)
@@ -260,6 +261,18 @@ def test_many_workers_at_once_send_each_prompt_once(transactional_db: None) -> N
     assert sum(counts) == len(made)
     assert sent() == {"push": 30}
     assert Notification.objects.count() == 30
+
+
+def test_p14_a_timer_that_another_transaction_holds_keeps_no_other_prompt_waiting(transactional_db: None) -> None:
+    if not connection.features.has_select_for_update_skip_locked:
+        pytest.skip("Only PostgreSQL locks single rows.")
+    held, *_ = armed(4, minutes=60)
+    MeetingTimer.objects.update(next_prompt_at=clock.now() - timedelta(seconds=1))
+    with in_hand(MeetingTimer.objects.filter(pk=held.pk), location_name="Frozen"):
+        assert prompts.send_due(clock.now()) == 3
+        assert sent() == {"push": 3}
+    assert prompts.send_due(clock.now()) == 1
+    assert sent() == {"push": 4}
 
 
 @pytest.mark.processes

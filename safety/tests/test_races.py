@@ -8,7 +8,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, connections
 
 from casualmeet import clock
 from casualmeet.db import has_transactions
@@ -17,6 +17,7 @@ from safety import expiry, timers
 from safety.models import MeetingTimer, TimerStatus
 from safety.tests.people import Clock, assert_no_alarm, assert_one_incident_each, people, timers_for
 from sos.models import SosEvent
+from testing.database import in_hand
 from testing.processes import ManagedProcess, wait_until
 
 Verb = Callable[[MeetingTimer], MeetingTimer]
@@ -297,41 +298,23 @@ def test_p2_two_batches_over_the_same_ids_make_one_incident_each(transactional_d
     assert_one_incident_each(armed)
 
 
-@pytest.mark.parametrize("verb", ["extend", "freeze"])
+@pytest.mark.parametrize("kept", [True, False])
 def test_p1_p14_a_row_that_another_transaction_holds_keeps_nobody_elses_alarm_waiting(
-    verb: str, transactional_db: None
+    kept: bool, transactional_db: None
 ) -> None:
     """P1, P14: a process frozen, or only slow, inside its transaction costs the other timers nothing."""
     if not connection.features.has_select_for_update_skip_locked:
         pytest.skip("Only PostgreSQL locks single rows.")
     held, *others = armed = timers_for(people(4), escalates_at=clock.now())
-    holds, let_go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        try:
-            with transaction.atomic():
-                later = clock.now() + timedelta(minutes=15)
-                MeetingTimer.objects.filter(pk=held.pk).update(expires_at=later, escalates_at=later)
-                holds.set()
-                assert let_go.wait(30)
-                transaction.set_rollback(verb == "freeze")
-        finally:
-            connections.close_all()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    try:
-        assert holds.wait(30)
-        ids = [timer.pk for timer in armed]
-        assert expiry.due_ids(10, now=clock.now()) == [timer.pk for timer in others]
+    ids = [timer.pk for timer in armed]
+    later = clock.now() + timedelta(minutes=15)
+    with in_hand(MeetingTimer.objects.filter(pk=held.pk), keep=kept, expires_at=later, escalates_at=later):
+        assert set(expiry.due_ids(10, now=clock.now())) == {timer.pk for timer in others}
         # Also for a worker that looked before the other began to hold it.
         assert expiry.expire(ids) == expiry.CycleResult(processed=3, incidents_opened=3)
-    finally:
-        let_go.set()
-        thread.join()
     expiry.cycle()
-    assert_one_incident_each(armed if verb == "freeze" else others)
-    if verb == "extend":
+    assert_one_incident_each(others if kept else armed)
+    if kept:
         assert_no_alarm([held])
 
 

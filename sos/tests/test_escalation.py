@@ -29,6 +29,7 @@ from sos import alerts, contact_answers, escalation, incidents
 from sos.console import Card, read_board
 from sos.console_access import requeue, worth_requeueing
 from sos.models import AlertedContact, SosEvent, TimelineEntry
+from testing.database import in_hand
 from testing.processes import PYTHON_MODULE, ManagedProcess
 
 CALLS = {"voice": 1}
@@ -707,6 +708,23 @@ def test_workers_that_race_begin_each_round_once(transactional_db: None, wall: C
         assert set(Delivery.objects.filter(wave=wave).values_list("status", flat=True)) == {"queued"}
         accept()
     assert TimelineEntry.objects.filter(kind="wave").count() == 20 * len(ROUNDS)
+
+
+def test_p14_an_incident_that_another_transaction_holds_keeps_no_other_ladder_waiting(
+    transactional_db: None, wall: Clock
+) -> None:
+    if not connection.features.has_select_for_update_skip_locked:
+        pytest.skip("Only PostgreSQL locks single rows.")
+    timers_for(people(4), escalates_at=wall.now)
+    expiry.cycle()
+    accept()
+    held = SosEvent.objects.order_by("pk")[0]
+    wall.now += timedelta(seconds=ROUNDS[2])
+    with in_hand(SosEvent.objects.filter(pk=held.pk), place_name="Frozen"):
+        assert escalation.advance_due(wall.now) == 3
+        assert set(SosEvent.objects.exclude(pk=held.pk).values_list("wave", flat=True)) == {2}
+    assert escalation.advance_due(wall.now) == 1
+    assert set(SosEvent.objects.values_list("wave", flat=True)) == {2}
 
 
 # Crashes
