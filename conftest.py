@@ -47,6 +47,7 @@ def pytest_configure() -> None:
     settings.WHITENOISE_AUTOREFRESH = settings.WHITENOISE_USE_FINDERS = True
     # The real ones take a third of a second each, by design.
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    processes.start_from_nursery()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,18 +2,19 @@
 
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import randrange
 from typing import IO, Self, TypeVar
+
+from testing.nursery import Child, Nursery, Order, serves
+from testing.reaper import forget_process, reap_process
 
 T = TypeVar("T")
 
@@ -21,7 +22,14 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 MANAGE = (sys.executable, str(BASE_DIR / "manage.py"))
 PYTHON_MODULE = (sys.executable, "-m")
 POLL_SECONDS = 0.02
-REAPER_GRACE_SECONDS = 3.0
+
+_nursery: Nursery | None = None
+
+
+def start_from_nursery() -> None:
+    """From now on, fork Python programs from a process that has the libraries loaded."""
+    global _nursery
+    _nursery = Nursery()
 
 
 def free_port() -> int:
@@ -72,9 +80,11 @@ class ManagedProcess:
         """`env` is added to this process's environment; `user` is the id to run as, where this one is root."""
         self.args = [*program, *args]
         self.env = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
+        # Python reads those of its own only when it starts.
+        self._quickly = serves(self.args) and not any(name.startswith("PYTHON") for name in env or {})
         self.cwd = cwd
         self.user = user
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Child | None = None
         self._log: IO[bytes] | None = None
         self._last_output = ""
 
@@ -84,12 +94,19 @@ class ManagedProcess:
             raise RuntimeError(f"{self} runs already.")
         self._close_log()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
-        self._process = subprocess.Popen(
+        self._process = self._spawn(self._log)
+        reap_process(self._process.pid)
+        return self
+
+    def _spawn(self, output: IO[bytes]) -> subprocess.Popen[bytes] | Child:
+        if _nursery and self._quickly:
+            return _nursery.bear(Order(self.args, self.env, str(self.cwd), self.user), output=output.fileno())
+        return subprocess.Popen(
             self.args,
             env=self.env,
             cwd=self.cwd,
             stdin=subprocess.DEVNULL,
-            stdout=self._log,
+            stdout=output,
             stderr=subprocess.STDOUT,
             user=self.user,
             group=self.user,
@@ -97,8 +114,6 @@ class ManagedProcess:
             # Ctrl-C in the terminal is for the test run, which then stops this one in order.
             start_new_session=True,
         )
-        reap_process(self._process.pid)
-        return self
 
     @property
     def pid(self) -> int:
@@ -176,7 +191,7 @@ class ManagedProcess:
     def __str__(self) -> str:
         return " ".join(self.args)
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _started(self) -> subprocess.Popen[bytes] | Child:
         if self._process is None:
             raise RuntimeError(f"{self} was never started.")
         return self._process
@@ -186,93 +201,3 @@ class ManagedProcess:
             self._last_output = self.output
             self._log.close()
             self._log = None
-
-
-class _Reaper:
-    """A small process that ends what this one leaves behind, however this one ends.
-
-    It reads notes from a pipe; the pipe closes when this process is gone, even by SIGKILL or `os._exit`. The kernel's
-    parent-death signal would not do: it fires when the *thread* that started a child ends, and removes no directory.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pipe: int | None = None
-
-    def note(self, line: str) -> None:
-        with self._lock:
-            if self._pipe is None:
-                self._pipe = self._spawn()
-            os.write(self._pipe, f"{line}\n".encode())
-
-    def _spawn(self) -> int:
-        reading, writing = os.pipe()
-        os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-P", __file__],
-            os.environ,
-            file_actions=[
-                (os.POSIX_SPAWN_DUP2, reading, 0),
-                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-            ],
-            # A group of its own: Ctrl-C is not for it.
-            setpgroup=0,
-        )
-        os.close(reading)
-        return writing
-
-
-_reaper = _Reaper()
-
-
-def reap_process(pid: int) -> None:
-    """End this process when ours is gone."""
-    _reaper.note(f"+process {pid}")
-
-
-def forget_process(pid: int) -> None:
-    """The process has ended; its id may belong to another soon."""
-    _reaper.note(f"-process {pid}")
-
-
-def reap_directory(path: Path) -> None:
-    """Remove this directory when our process is gone."""
-    _reaper.note(f"+directory {path}")
-
-
-def forget_directory(path: Path) -> None:
-    """The directory is removed."""
-    _reaper.note(f"-directory {path}")
-
-
-def _reap(notes: Iterable[str]) -> None:
-    """Follow the notes to their end, then clean up what they left standing."""
-    left: set[tuple[str, str]] = set()
-    for note in notes:
-        kind, _, value = note[1:].rstrip("\n").partition(" ")
-        (left.add if note.startswith("+") else left.discard)((kind, value))
-    pids = [int(value) for kind, value in left if kind == "process"]
-    for pid in pids:
-        _send(pid, signal.SIGTERM)
-    deadline = time.monotonic() + REAPER_GRACE_SECONDS
-    while time.monotonic() < deadline and any(_send(pid, 0) for pid in pids):
-        time.sleep(POLL_SECONDS)
-    for pid in pids:
-        _send(pid, signal.SIGKILL)
-    for kind, value in left:
-        if kind == "directory":
-            shutil.rmtree(value, ignore_errors=True)
-
-
-def _send(pid: int, number: int) -> bool:
-    """Send a signal; False when there is no such process."""
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-if __name__ == "__main__":
-    _reap(sys.stdin)

@@ -24,14 +24,8 @@ import pymongo
 from psycopg import sql
 from pymongo.errors import PyMongoError
 
-from testing.processes import (
-    POLL_SECONDS,
-    PYTHON_MODULE,
-    ManagedProcess,
-    forget_directory,
-    free_port,
-    reap_directory,
-)
+from testing.processes import POLL_SECONDS, PYTHON_MODULE, ManagedProcess, free_port
+from testing.reaper import forget_directory, reap_directory
 
 START_LIMIT_SECONDS = 30.0
 STOP_LIMIT_SECONDS = 15.0

@@ -5,13 +5,11 @@ First inside this process, without Redis; then against real Daphne processes, wi
 
 import asyncio
 import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pytest
@@ -35,7 +33,7 @@ from safety.tests.factories import ContactFactory, PersonFactory, TimerFactory
 from sos import incidents
 from sos.models import SosEvent
 from testing import database
-from testing.processes import ManagedProcess, free_port, wait_until
+from testing.processes import PYTHON_MODULE, ManagedProcess, free_port, wait_until
 from testing.servers import Redis
 
 pytestmark = [
@@ -46,7 +44,7 @@ pytestmark = [
 T = TypeVar("T")
 HOST: Final = "localhost:8000"
 ORIGIN: Final = "http://localhost:8000"
-DAPHNE: Final = (str(Path(sys.executable).parent / "daphne"),)
+DAPHNE: Final = (*PYTHON_MODULE, "daphne")
 PERSON: Final = "/ws/person/"
 MODERATION: Final = "/ws/moderation/"
 
