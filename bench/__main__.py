@@ -57,8 +57,11 @@ def _run(module: ModuleType, options: argparse.Namespace) -> bool:
     report = Report(name, sizes=asdict(sizes), quick=options.quick)
     print(f"\n{name}: {(module.__doc__ or '').strip()}", flush=True)
     began = time.monotonic()
-    module.run(report, sizes, options.database or module.DATABASES)
-    path = report.publish(options.results)
+    try:
+        module.run(report, sizes, options.database or module.DATABASES)
+    finally:
+        # Also where a later part failed: an hour may have gone into this one.
+        path = report.publish(options.results)
     print(f"  {time.monotonic() - began:.0f} s; also in {path}", flush=True)
     return bool(report.broken)
 
