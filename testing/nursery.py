@@ -179,6 +179,8 @@ def _grow_up(written: int, output: int) -> Order:
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # A shell that runs the tests in the background makes them, and all that they start, deaf to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with open(written, "rb", closefd=False) as file:
         file.seek(0)
         order = Order(**json.load(file))
