@@ -90,7 +90,7 @@ def run(report: Report, sizes: Sizes, databases: Sequence[str]) -> None:
             )
             person += sizes.people
         if sizes.sustained:
-            scale_sustained.sustain(
+            person = scale_sustained.sustain(
                 report,
                 url,
                 person,
@@ -100,7 +100,6 @@ def run(report: Report, sizes: Sizes, databases: Sequence[str]) -> None:
                 dispatch=sizes.dispatch,
                 latency_ms=sizes.latency_ms,
             )
-            person += sizes.rate * scale_sustained.whole_seconds(sizes.seconds)
             scale_sustained.plainly(report, person, count=sizes.plain, rate=sizes.rate, latency_ms=sizes.latency_ms)
             person += sizes.plain
         if sizes.second:

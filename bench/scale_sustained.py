@@ -25,11 +25,6 @@ LEAD = timedelta(seconds=3)
 WARM_SECONDS = 20
 
 
-def whole_seconds(seconds: int) -> int:
-    """How many seconds of timers `sustain` writes for so many that it measures."""
-    return seconds + min(seconds, WARM_SECONDS)
-
-
 @contextmanager
 def workers(url: str, carrier: CarrierProcess, *, timer: int, dispatch: int) -> Iterator[dict[str, ManagedProcess]]:
     """So many workers of each kind, by name, up and running."""
@@ -50,29 +45,29 @@ def workers(url: str, carrier: CarrierProcess, *, timer: int, dispatch: int) -> 
 
 def sustain(
     report: Report, url: str, first: int, *, rate: int, seconds: int, timer: int, dispatch: int, latency_ms: int
-) -> None:
-    """`rate` timers a second run out for `seconds`, after a warm-up; persons are numbered from `first`."""
-    last = first + rate * whole_seconds(seconds) - 1
-    warm = last + 1 - first - rate * seconds
-    seeding.people(first, last)
-    seeding.contacts(first, last)
+) -> int:
+    """`rate` timers a second run out for `seconds`, after a warm-up; persons are numbered from `first`.
+
+    Returns the number after the last person's.
+    """
+    measured = first + rate * min(seconds, WARM_SECONDS)
+    end = measured + rate * seconds
+    seeding.people(first, end - 1)
+    seeding.contacts(first, end - 1)
     gauges.log_lock_waits()
     with CarrierProcess(latency=latency_ms / 1000) as carrier:
         with workers(url, carrier, timer=timer, dispatch=dispatch) as running:
             # PostgreSQL plans the checks of foreign keys once, and for tables that were empty then it reads them whole,
             # until autovacuum has looked at them.
-            _run_out(first, first + warm - 1, rate=rate)
+            _run_out(first, measured - 1, rate=rate)
             carrier.clear()
             waits = gauges.logged_lock_waits()
             with gauges.Watch(running) as watch:
-                start = _run_out(first + warm, last, rate=rate)
+                start = _run_out(measured, end - 1, rate=rate)
         firsts: dict[int, float] = {}
         for message in carrier.journal():
             firsts.setdefault(seeding.person_of_number(message["to"]), message["at"])
-    late = [
-        at - start.timestamp() - number / rate
-        for number, at in sorted((number - first - warm, at) for number, at in firsts.items())
-    ]
+    late = [at - start.timestamp() - (number - measured) / rate for number, at in sorted(firsts.items())]
     title = f"{rate} timers/s for {seconds} s, {timer} timer and {dispatch} dispatch workers, {latency_ms} ms carrier"
     table = report.table(
         f"{title}: deadline to first carrier request, in seconds", "part", "timers", "p50", "p99", "max"
@@ -89,6 +84,7 @@ def sustain(
     waited = gauges.logged_lock_waits() - waits
     report.aim("no wait for a lock over 100 ms", f"{waited} logged by PostgreSQL", met=not waited)
     report.notes.append(f"Some backend waited for a lock in {watch.waiting} of {watch.samples} samples.")
+    return end
 
 
 def _run_out(first: int, last: int, *, rate: int) -> datetime:

@@ -1,7 +1,6 @@
 """Every setting, from the environment, with defaults that are safe in production. `.env.example` explains each."""
 
 import re
-import sys
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -46,8 +45,8 @@ REDIS_URL = env.str("REDIS_URL", default="")
 _mongodb = is_mongodb(DATABASE_URL)
 
 INSTALLED_APPS = [
-    # Only for `runserver`: its server would cost each worker time at the start and megabytes for ever.
-    *(["daphne"] if "runserver" in sys.argv[1:2] else []),
+    # For `runserver`. Its server would cost each worker time at the start and megabytes for ever.
+    *(["daphne"] if process_role() == "web" else []),
     "casualmeet.contrib.MongoConsoleConfig" if _mongodb else "casualmeet.contrib.ConsoleConfig",
     "casualmeet.contrib.MongoAuthConfig" if _mongodb else "django.contrib.auth",
     "casualmeet.contrib.MongoContentTypesConfig" if _mongodb else "django.contrib.contenttypes",

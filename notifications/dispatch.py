@@ -29,15 +29,13 @@ from notifications.lanes import Lane
 from notifications.models import Channel, DeliveryAttempt, Priority
 from notifications.recovery import recover_leases
 from ops import beats
-from ops.worker import run_cycles
+from ops.worker import rest_after, run_cycles
 
 logger = logging.getLogger(__name__)
 
 RECOVERY_SECONDS = 2.0
 RECEIPTS_SECONDS = 1.0
 GATHER_SECONDS = 0.005
-# A busy machine makes the cycles longer; a rest of twice their length lets more come together.
-RESTS = 2
 MOST_REST_SECONDS = 0.2
 # While enough waits in memory to keep the slots busy: a batch costs nearly the same, whatever its size.
 GATHER_LONGER_SECONDS = 0.03
@@ -236,7 +234,7 @@ def _wait(poll_seconds: float, dispatcher: Dispatcher, took: float) -> None:
     """Until there is work; then a moment more, so that answers which come together are stored together."""
     began = time.monotonic()
     if wake.work.wait(timeout=poll_seconds):
-        rest = GATHER_LONGER_SECONDS if dispatcher.stocked else min(RESTS * took, MOST_REST_SECONDS)
+        rest = GATHER_LONGER_SECONDS if dispatcher.stocked else rest_after(took, at_most=MOST_REST_SECONDS)
         time.sleep(max(GATHER_SECONDS, rest - (time.monotonic() - began)))
     wake.work.clear()
 

@@ -112,12 +112,14 @@ def _send_alone(timer: MeetingTimer, *, now: datetime) -> list[MeetingTimer]:
 @retry_transient
 def _send(timers: Sequence[MeetingTimer], *, now: datetime) -> list[MeetingTimer]:
     """Write, look again, let go, claim; the timers that this call claimed. Why in this order: see above."""
-    prompts = _prompts(timers, now=now)
+    # Before the transaction, in which a verb of the person would have to wait for it.
+    made = _prompts(timers, now=now)
     with transaction.atomic():
         free = unheld(timers)
-        prompts = [prompt for prompt in prompts if prompt.timer in free]
+        keys = {timer.pk for timer in free}
+        prompts = [prompt for prompt in made if prompt.timer.pk in keys]
         outbox.hold([delivery for prompt in prompts for delivery in prompt.deliveries])
-        unchanged = _unchanged(timers)
+        unchanged = _unchanged(free)
         asked = [prompt for prompt in prompts if prompt.timer.pk in unchanged]
         outbox.release_messages([delivery.pk for prompt in asked for delivery in prompt.deliveries])
         inbox.post([prompt.notice for prompt in asked])

@@ -218,7 +218,6 @@ def _begin(moves: Sequence[Move], *, now: datetime) -> list[SosEvent]:
     with transaction.atomic():
         ids = [incident.pk for incident in unheld([move.incident for move in moves])]
         due = SosEvent.objects.active().filter(pk__in=ids, next_wave_at=due_at)
-        # Also where the wave stays the same: it locks the rows.
         due.filter(wave=moves[0].incident.wave).update(wave=wave)
         begun = due.filter(wave=wave)
         mine = written = set(begun.values_list("pk", flat=True))

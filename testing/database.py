@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 from django.db import connection, connections, models, transaction
 
 # Only migrations write these.
@@ -59,7 +60,12 @@ def _empty_tables() -> None:
 
 @contextmanager
 def in_hand(rows: models.QuerySet[Any], *, keep: bool = False, **changes: Any) -> Iterator[None]:
-    """Another transaction has changed these rows and does not end before the block does; then it is kept, or rolled back."""
+    """Another transaction has changed these rows and does not end before the block does; then it is kept, or rolled back.
+
+    Skips the test where no database locks single rows.
+    """
+    if not connection.features.has_select_for_update_skip_locked:
+        pytest.skip("Only PostgreSQL locks single rows.")
     holds, let_go = threading.Event(), threading.Event()
 
     def hold() -> None:

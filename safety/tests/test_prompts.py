@@ -264,8 +264,6 @@ def test_many_workers_at_once_send_each_prompt_once(transactional_db: None) -> N
 
 
 def test_p14_a_timer_that_another_transaction_holds_keeps_no_other_prompt_waiting(transactional_db: None) -> None:
-    if not connection.features.has_select_for_update_skip_locked:
-        pytest.skip("Only PostgreSQL locks single rows.")
     held, *_ = armed(4, minutes=60)
     MeetingTimer.objects.update(next_prompt_at=clock.now() - timedelta(seconds=1))
     with in_hand(MeetingTimer.objects.filter(pk=held.pk), location_name="Frozen"):

@@ -303,8 +303,6 @@ def test_p1_p14_a_row_that_another_transaction_holds_keeps_nobody_elses_alarm_wa
     kept: bool, transactional_db: None
 ) -> None:
     """P1, P14: a process frozen, or only slow, inside its transaction costs the other timers nothing."""
-    if not connection.features.has_select_for_update_skip_locked:
-        pytest.skip("Only PostgreSQL locks single rows.")
     held, *others = armed = timers_for(people(4), escalates_at=clock.now())
     ids = [timer.pk for timer in armed]
     later = clock.now() + timedelta(minutes=15)

@@ -713,8 +713,6 @@ def test_workers_that_race_begin_each_round_once(transactional_db: None, wall: C
 def test_p14_an_incident_that_another_transaction_holds_keeps_no_other_ladder_waiting(
     transactional_db: None, wall: Clock
 ) -> None:
-    if not connection.features.has_select_for_update_skip_locked:
-        pytest.skip("Only PostgreSQL locks single rows.")
     timers_for(people(4), escalates_at=wall.now)
     expiry.cycle()
     accept()

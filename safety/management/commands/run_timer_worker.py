@@ -12,7 +12,7 @@ from casualmeet import clock
 from notifications import dispatch
 from ops import beats, metrics
 from ops.chores import Chore, Chores
-from ops.worker import run_cycles, stop_on_signals
+from ops.worker import rest_after, run_cycles, stop_on_signals
 from safety import expiry, failsafe, prompts, stops
 from sos import escalation
 
@@ -22,9 +22,6 @@ CHORES = (
     Chore("check prompts", lambda: prompts.send_due(clock.now()), prompts.next_at),
     Chore("stopped texts", lambda: stops.tell_due(clock.now()), stops.next_at),
 )
-# Under a steady stream, a rest after each turn: a turn for five timers costs little more than one for a single timer.
-# In proportion to the turn, so that it is short where the machine is quick, and several workers leave each other room.
-RESTS = 2
 MOST_REST_SECONDS = 0.25
 
 
@@ -109,7 +106,7 @@ def _sleep(stop: threading.Event, result: expiry.CycleResult, poll: float, chore
         return
     coming = [at for at in (expiry.next_deadline(), chores.next_at()) if at is not None]
     until = (min(coming) - clock.now()).total_seconds() if coming else poll
-    stop.wait(max(min(RESTS * took, MOST_REST_SECONDS), min(poll, until)))
+    stop.wait(max(rest_after(took, at_most=MOST_REST_SECONDS), min(poll, until)))
 
 
 def _batch(text: str) -> int:
