@@ -23,9 +23,9 @@ FAILURE_WAIT_SECONDS = 1.0
 # New objects between two looks for garbage cycles. A batch makes ten thousands of rows, which are no garbage; the
 # default of 700 spent up to a third of a worker's time on looking.
 COLLECT_AFTER = 50_000
-# After a cycle a worker rests so many times as long as it took: a cycle for five costs little more than one for a single
+# After a cycle a worker rests this part of the time that it took: a cycle for five costs little more than one for a single
 # row. In proportion, so that it is short where the machine is quick, and several workers leave each other room.
-RESTS = 2
+RESTS = 0.5
 # A new one for each cycle of a busy worker would take longer than its statements.
 CONNECTION_SECONDS = 60.0
 

@@ -985,7 +985,7 @@ def test_the_drain_does_not_spin_while_a_slow_call_is_out(carrier: LocalCarrier)
 
 @pytest.mark.parametrize(
     ("stocked", "took", "rest"),
-    [(False, 0.0, dispatch.GATHER_SECONDS), (False, 0.04, 0.08), (False, 9.0, 0.2), (True, 9.0, 0.03)],
+    [(False, 0.0, dispatch.GATHER_SECONDS), (False, 0.04, 0.02), (False, 9.0, 0.2), (True, 9.0, 0.03)],
 )
 def test_the_rest_before_the_next_cycle_grows_with_the_last_but_not_far(
     stocked: bool, took: float, rest: float, monkeypatch: pytest.MonkeyPatch
