@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from bench.chaos_people import Act
-from notifications.carriers.base import storable
+from casualmeet.db import storable
 from notifications.models import FAILED_RECEIPTS, AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus, Priority
 from safety.models import LIVE_STATUSES, MeetingTimer, TimerStatus, TrustedContact, User
 from sos.alerts import ALERTS

@@ -13,6 +13,7 @@ from bench.report import Report
 from bench.setup import TITLES, CarrierProcess, database
 from casualmeet import clock
 from notifications.models import Delivery
+from ops.beats import Beat
 from ops.worker import run_cycles
 from safety import expiry
 from safety.models import LIVE_STATUSES, MeetingTimer, TimerStatus
@@ -108,7 +109,7 @@ def expire_due(expected: int) -> None:
         if not result.full:
             stop.set()
 
-    run_cycles(expiry.cycle, role="timer", stop=stop, wait=wait)
+    run_cycles(expiry.cycle, beat=Beat("timer"), stop=stop, wait=wait)
     if total.incidents_opened != expected:
         raise RuntimeError(f"{expected} timers were due, but {total}.")
 

@@ -61,6 +61,13 @@ def constants(words: Sequence[str]) -> Sequence[str | Constant]:
     return [Constant(word) for word in words] if connection.vendor == "sqlite" else words
 
 
+def storable(text: str) -> str:
+    """`text` with what PostgreSQL (NUL) or UTF-8 (lone surrogates) would refuse replaced by "?"."""
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode("utf-8")
+    return text.replace("\0", "?")
+
+
 def has_transactions() -> bool:
     """False on MongoDB, where `atomic()` does nothing and the order of writes carries the promise instead."""
     return connection.vendor != "mongodb"

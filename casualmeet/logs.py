@@ -37,9 +37,10 @@ _POSITION = re.compile(r"-?\d{1,3}\.\d{3,}\s*(?:,|;|%2C)\s*-?\d{1,3}\.\d{3,}", r
 _COORDINATE = re.compile(r"((?:(?<![a-z])(?:lat|lon|lng)|(?:lat|long)itude)[^\w-]{1,4})-?\d{1,3}\.\d+", re.IGNORECASE)
 # The part of an address that is a key: of a contact's or an invitation's page, of an unsigned webhook.
 _SECRET = re.compile(r"(/(?:i|c|hooks/fast2sms)/)[^/\s'\"]+")
-# C0, DEL and C1 controls, line and paragraph separators, and what turns the direction of text around.
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_CONTROLS_IN_TRACEBACK = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# C0, DEL and C1 controls, line and paragraph separators, what turns the direction of text around; and lone surrogates, for
+# which a stream that writes UTF-8 would refuse the line.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROLS_IN_TRACEBACK = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _ABOUT: Final = ("incident_id", "delivery_id", "timer_id")
 _about: ContextVar[Mapping[str, str]] = ContextVar("about")

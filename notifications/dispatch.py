@@ -29,7 +29,8 @@ from notifications.lanes import Lane
 from notifications.models import Channel, DeliveryAttempt, Priority
 from notifications.recovery import recover_leases
 from ops import beats
-from ops.worker import rest_after, run_cycles
+from ops.beats import Beat
+from ops.worker import run_cycles
 
 logger = logging.getLogger(__name__)
 
@@ -218,7 +219,10 @@ def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None =
     poller.start()
     try:
         run_cycles(
-            dispatcher.cycle, stop=stop, wait=lambda _, took: _wait(poll_seconds, dispatcher, took), role=beats.DISPATCH
+            dispatcher.cycle,
+            stop=stop,
+            wait=lambda _, rest: _wait(poll_seconds, dispatcher, rest),
+            beat=Beat(beats.DISPATCH),
         )
     finally:
         dispatcher.close()
@@ -230,11 +234,11 @@ def _poll(stop: threading.Event) -> None:
     run_cycles(lambda: polling.run_once(clock.now()), stop=stop, wait=lambda *_: stop.wait(RECEIPTS_SECONDS))
 
 
-def _wait(poll_seconds: float, dispatcher: Dispatcher, took: float) -> None:
+def _wait(poll_seconds: float, dispatcher: Dispatcher, rest: float) -> None:
     """Until there is work; then a moment more, so that answers which come together are stored together."""
     began = time.monotonic()
     if wake.work.wait(timeout=poll_seconds):
-        rest = GATHER_LONGER_SECONDS if dispatcher.stocked else rest_after(took, at_most=MOST_REST_SECONDS)
+        rest = GATHER_LONGER_SECONDS if dispatcher.stocked else min(rest, MOST_REST_SECONDS)
         time.sleep(max(GATHER_SECONDS, rest - (time.monotonic() - began)))
     wake.work.clear()
 

@@ -15,9 +15,9 @@ from django.db import transaction
 from django.db.models import Case, F, Q, Value, When
 
 from casualmeet import logs
-from casualmeet.db import retry_transient
+from casualmeet.db import retry_transient, storable
 from notifications import live, optouts, wake
-from notifications.carriers.base import ErrorClass, storable
+from notifications.carriers.base import ErrorClass
 from notifications.carriers.errors import twilio_error
 from notifications.models import FAILED_RECEIPTS, Delivery, DeliveryAttempt, DeliveryStatus
 from notifications.retrying import open_carriers, route_of

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 TIMER, DISPATCH, SCHEDULER, AUDIT = "timer", "dispatch", "scheduler", "audit"
 EVERY_SECONDS = 2.0
+# Who has not finished a cycle for so long is not counted on.
+FRESH = timedelta(seconds=10)
 # The auditor has one row in the whole fleet: whoever ran it last.
 AUDIT_ID = UUID("7c0d8f5a-3f3e-4a55-9a44-0f9b3b1f6d01")
 
@@ -34,10 +36,12 @@ class Beat:
     """The heartbeat of one worker. Nothing in here ever raises into its cycle."""
 
     def __init__(self, role: str) -> None:
+        self.role = role
         self._id = uuid4()
-        self._role = role
         self._written_at = -math.inf
         self._started_at: datetime | None = None
+        self.workers = 1
+        """How many of the role finished a cycle lately, with this one; as of the last beat."""
 
     def cycle_finished(self, seconds: float) -> None:
         """A cycle that took so long has ended well. Written down at most every two seconds."""
@@ -47,16 +51,18 @@ class Beat:
         try:
             now = clock.now()
             self._started_at = self._started_at or now
-            _write(self._id, self._role, started_at=self._started_at, now=now, seconds=seconds)
+            _write(self._id, self.role, started_at=self._started_at, now=now, seconds=seconds)
+            fresh = WorkerBeat.objects.filter(role=self.role, cycle_at__gt=now - FRESH)
+            self.workers = max(1, fresh.count())
         except Exception as error:  # noqa: BLE001 - the work is more important than the word about it
-            logger.warning("The heartbeat of this %s worker was not written: %s", self._role, error)
+            logger.warning("The heartbeat of this %s worker was not written: %s", self.role, error)
 
     def end(self) -> None:
         """The worker ends in good order: nobody is to miss it."""
         try:
             WorkerBeat.objects.filter(pk=self._id).delete()
         except Exception as error:  # noqa: BLE001 - then it is missed for an hour
-            logger.warning("The heartbeat of this %s worker was not removed: %s", self._role, error)
+            logger.warning("The heartbeat of this %s worker was not removed: %s", self.role, error)
 
 
 def audit_finished(seconds: float) -> None:

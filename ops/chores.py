@@ -17,6 +17,7 @@ R = TypeVar("R")
 LEFT_OUT_SECONDS = 5.0
 # Their looks cost as much as a cycle does; none of them is in such a hurry that each cycle of a busy worker must look.
 REST_SECONDS = 0.5
+MOST_REST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,10 @@ class Chore:
 
 
 class Chores:
-    """Runs chores one after the other, twice a second at most. One that raises is logged and left out for a few seconds."""
+    """Runs chores one after the other, twice a second at most, in all workers together where nothing is behind.
+
+    One that raises is logged and left out for a few seconds.
+    """
 
     def __init__(self, chores: Sequence[Chore]) -> None:
         self._chores = chores
@@ -39,8 +43,11 @@ class Chores:
         self._rests_until = -math.inf
         self._coming: datetime | None = None
 
-    def run(self, *, give_way: Callable[[], bool]) -> None:
-        """One portion of each, until `give_way` says that something more urgent waits; nothing so soon after the last."""
+    def run(self, *, give_way: Callable[[], bool], workers: int = 1) -> None:
+        """One portion of each, until `give_way` says that something more urgent waits; nothing so soon after the last.
+
+        `workers` is how many processes do these chores.
+        """
         if time.monotonic() < self._rests_until:
             return
         for number, chore in enumerate(self._current()):
@@ -48,7 +55,9 @@ class Chores:
                 return
             self._try(chore, chore.work)
         self._coming = self._earliest()
-        self._rests_until = time.monotonic() + REST_SECONDS
+        behind = self._coming is not None and self._coming <= clock.now()
+        rest = REST_SECONDS if behind else min(REST_SECONDS * workers, MOST_REST_SECONDS)
+        self._rests_until = time.monotonic() + rest
 
     def finish(self) -> None:
         """All that is due now, of each."""

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 from django.db import close_old_connections, connection
@@ -18,7 +17,6 @@ from casualmeet import clock
 from ops import audit, beats
 from ops.threads import in_thread
 
-CYCLE_FRESH = timedelta(seconds=10)
 LIMIT_SECONDS = 2.0
 CACHE_SECONDS = 1.0
 NO_DATABASE = "The database does not answer."
@@ -86,9 +84,9 @@ def workers() -> Health:
     reasons: list[str] = []
     roles: dict[str, Any] = {}
     for role, fresh, needed in (
-        (beats.TIMER, CYCLE_FRESH, True),
-        (beats.DISPATCH, CYCLE_FRESH, True),
-        (beats.SCHEDULER, CYCLE_FRESH, False),
+        (beats.TIMER, beats.FRESH, True),
+        (beats.DISPATCH, beats.FRESH, True),
+        (beats.SCHEDULER, beats.FRESH, False),
         (beats.AUDIT, audit.FRESH, True),
     ):
         known = beats.of_role(role, now=now, within=fresh)

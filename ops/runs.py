@@ -17,7 +17,7 @@ from django.db.models import Q, QuerySet
 from django.db.utils import DatabaseError
 
 from casualmeet import clock
-from casualmeet.db import insert_one
+from casualmeet.db import insert_one, storable
 from casualmeet.logs import mask
 from ops import beats, reporting
 from ops.jobs import Job
@@ -125,12 +125,15 @@ def perform(job: Job, claim: Claim) -> None:
 
 
 def finish(claim: Claim, summary: str) -> bool:
-    """The run is done. False when it is no longer this claim's."""
+    """The run is done. False when it is no longer this claim's.
+
+    Whatever the job returned: its work is done, and must not be done again for a word that can't be stored.
+    """
     done = claim.row().update(
         status=JobStatus.DONE,
         finished_at=clock.now(),
         lease_until=None,
-        summary=mask(summary)[:SUMMARY_LENGTH],
+        summary=mask(storable(str(summary or "")))[:SUMMARY_LENGTH],
         error="",
     )
     if done and claim.told:
@@ -145,7 +148,7 @@ def fail(job: Job, claim: Claim, error: str, *, hung: bool = False) -> bool:
     """
     now = clock.now()
     again = now + job.retry_after[claim.tries - 1] if claim.tries <= len(job.retry_after) else None
-    error = mask(error)[-ERROR_LENGTH:]
+    error = mask(storable(error))[-ERROR_LENGTH:]
     failed = claim.row().update(
         status=JobStatus.FAILED, finished_at=now, lease_until=None, next_try_at=again, error=error
     )

@@ -23,8 +23,9 @@ FAILURE_WAIT_SECONDS = 1.0
 # New objects between two looks for garbage cycles. A batch makes ten thousands of rows, which are no garbage; the
 # default of 700 spent up to a third of a worker's time on looking.
 COLLECT_AFTER = 50_000
-# After a cycle a worker rests this part of the time that it took: a cycle for five costs little more than one for a single
-# row. In proportion, so that it is short where the machine is quick, and several workers leave each other room.
+# After a cycle a worker rests this part of the time that it took, times the workers of its role: a cycle for five rows costs
+# little more than one for a single row. In proportion, so that it is short where the machine is quick; and together they
+# look no more often than one would, which fills the processors with cycles for single rows.
 RESTS = 0.5
 # A new one for each cycle of a busy worker would take longer than its statements.
 CONNECTION_SECONDS = 60.0
@@ -44,14 +45,13 @@ def stop_on_signals() -> threading.Event:
 
 
 def run_cycles(
-    cycle: Callable[[], R], *, stop: threading.Event, wait: Callable[[R, float], object], role: str = ""
+    cycle: Callable[[], R], *, stop: threading.Event, wait: Callable[[R, float], object], beat: Beat | None = None
 ) -> None:
     """Run `cycle` until `stop` is set, with `wait` between; a cycle that raises is logged and tried again.
 
-    `wait` gets what the cycle returned, and how many seconds it took.
+    `wait` gets what the cycle returned, and for how many seconds to let work gather, if the caller's work may wait.
 
-    `role` (`ops.beats`) is what the worker is for. With one it has a heartbeat, which tells that a cycle has ended well;
-    without one it works beside another.
+    `beat` is the worker's heartbeat, which tells that a cycle has ended well; without one it works beside another.
 
     A connection is kept from cycle to cycle, for a minute at most, and looked at before each: after a restart of the
     database the next one gets a fresh one.
@@ -59,7 +59,6 @@ def run_cycles(
     """
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
-    beat = Beat(role) if role else None
     kept_until = -math.inf
     while not stop.is_set():
         alive.beat()
@@ -69,12 +68,12 @@ def run_cycles(
                 kept_until = time.monotonic() + CONNECTION_SECONDS
             clock.now()
             started = time.perf_counter()
-            with metrics.cycle(role or "beside"):
+            with metrics.cycle(beat.role if beat else "beside"):
                 result = cycle()
             took = time.perf_counter() - started
             if beat:
                 beat.cycle_finished(took)
-            wait(result, took)
+            wait(result, RESTS * took * (beat.workers if beat else 1))
         except Exception:
             logger.exception("The cycle failed; trying again")
             kept_until = -math.inf
@@ -82,11 +81,6 @@ def run_cycles(
     if beat:
         beat.end()
     close_old_connections()
-
-
-def rest_after(took: float, *, at_most: float) -> float:
-    """How long to let work gather after a cycle that took so long; all in seconds."""
-    return min(RESTS * took, at_most)
 
 
 def _usable() -> bool:

@@ -158,7 +158,7 @@ def _expire(ids: Sequence[UUID], *, detail: Detail = Detail.ALL) -> tuple[CycleR
     """The compare-and-swap over the batch, and all that follows for its winners, in one transaction.
 
     The update looks at the escalation time again: a timer extended since the look-up does not match (P1). On
-    MongoDB, where nothing rolls back, the token stays on the row until all is written; `repair` finds it by that.
+    MongoDB, where nothing rolls back, a token stays on the row until all is written; `repair` finds it by that.
     """
     with transaction.atomic():
         winners = _stamp(ids, now=clock.now())
@@ -167,26 +167,28 @@ def _expire(ids: Sequence[UUID], *, detail: Detail = Detail.ALL) -> tuple[CycleR
 
 def _stamp(ids: Sequence[UUID], *, now: datetime) -> list[MeetingTimer]:
     """Make those that are still due expired, and return them with their persons."""
-    token = uuid4()
-    changes = {"status": TimerStatus.EXPIRED, "resolved_at": now, "expiry_token": token}
+    changes = {"status": TimerStatus.EXPIRED, "resolved_at": now}
     due = MeetingTimer.objects.due(now).filter(pk__in=bulk.keys(ids))
     if has_transactions():
         winners = bulk.take(due, changes)
         models.prefetch_related_objects(winners, "person")
         return winners
-    if not due.update(**changes):
+    token = uuid4()
+    if not due.update(**changes, expiry_token=token):
         return []
     return list(MeetingTimer.objects.filter(expiry_token=token).prefetch_related("person"))
 
 
 def _hand_over(timers: Sequence[MeetingTimer], *, detail: Detail = Detail.ALL) -> tuple[CycleResult, list[SosEvent]]:
-    """Open or join an incident for each expired timer, then take the token off it."""
+    """Open or join an incident for each expired timer, then take the token off those that have one."""
     alerted = contacts.recipients([timer.person_id for timer in timers if detail and not timer.moderators_only])
     now = clock.now()
     triggers = [(_trigger if detail is Detail.ALL else _bare_trigger)(timer, now=now) for timer in timers]
     triggers = [replace(trigger, recipients=alerted.get(trigger.person.id, ())) for trigger in triggers]
     outcome = incidents.open_or_join(triggers, now=now)
-    MeetingTimer.objects.filter(pk__in=[timer.pk for timer in timers]).update(expiry_token=None)
+    stamped = [timer.pk for timer in timers if timer.expiry_token]
+    if stamped:
+        MeetingTimer.objects.filter(pk__in=stamped).update(expiry_token=None)
     late = tuple(max(0.0, ((timer.resolved_at or now) - timer.escalates_at).total_seconds()) for timer in timers)
     counts = CycleResult(len(timers), len(outcome.opened), len(outcome.joined), late=late)
     return counts, [*outcome.opened, *outcome.joined]

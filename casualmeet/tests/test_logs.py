@@ -156,6 +156,7 @@ class TestText:
         assert [line for line in rest if not line.startswith("  ")] == [as_text.written[1].split("\n")[0]]
         for line in (first, *rest):
             assert not re.search("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]", line)
+            line.encode()  # as the stream does
 
     def test_hindi_stays_readable(self, as_text: Sink) -> None:
         logger.warning("नमस्ते")

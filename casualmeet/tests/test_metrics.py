@@ -20,6 +20,7 @@ from casualmeet.tests.test_live import PERSON, Login, log_in, opened
 from notifications.models import CarrierHealth, Delivery, FirstAcceptance
 from notifications.tests.deliveries import delivery
 from ops import metrics
+from ops.beats import Beat
 from ops.models import AuditFinding, JobRun, WorkerBeat
 from safety.models import User
 from safety.tests.factories import PersonFactory, TimerFactory
@@ -425,6 +426,6 @@ def test_cycles_are_timed_and_failures_counted() -> None:
         return 1 / (2 - len(turns))
 
     before = measured.value(metrics.CYCLE_FAILURES, role="timer"), measured.value(metrics.CYCLE_SECONDS, "_count")
-    run_cycles(turn, role="timer", stop=stop, wait=lambda *_: None)
+    run_cycles(turn, beat=Beat("timer"), stop=stop, wait=lambda *_: None)
     after = measured.value(metrics.CYCLE_FAILURES, role="timer"), measured.value(metrics.CYCLE_SECONDS, "_count")
     assert (after[0] - before[0], after[1] - before[1]) == (1, 2)

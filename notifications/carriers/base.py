@@ -5,6 +5,8 @@ from enum import StrEnum
 from typing import Final, Literal, Protocol
 from uuid import UUID
 
+from casualmeet.db import storable
+
 ErrorClass = Literal[
     "",
     "auth",
@@ -118,10 +120,3 @@ class Carrier(Protocol):
     async def send(self, message: OutgoingMessage) -> Answer: ...
 
     async def close(self) -> None: ...
-
-
-def storable(text: str) -> str:
-    """`text` with what PostgreSQL (NUL) or UTF-8 (lone surrogates) would refuse replaced by "?"."""
-    if not text.isascii():
-        text = text.encode("utf-8", "replace").decode("utf-8")
-    return text.replace("\0", "?")

@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from notifications.carriers.base import Answer, ErrorClass, Outcome, OutgoingMessage, storable
+from casualmeet.db import storable
+from notifications.carriers.base import Answer, ErrorClass, Outcome, OutgoingMessage
 from notifications.carriers.errors import fast2sms_error, http_error
 from notifications.carriers.transport import (
     CONNECT_TIMEOUT,

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
-from notifications.carriers.base import OutgoingMessage, storable
+from casualmeet.db import storable
+from notifications.carriers.base import OutgoingMessage
 from notifications.texts.facts import ALERTS, Kind
 
 TTL: Final = 600

@@ -11,7 +11,8 @@ from uuid import UUID
 
 from django.conf import settings
 
-from notifications.carriers.base import Answer, ErrorClass, Outcome, OutgoingMessage, storable
+from casualmeet.db import storable
+from notifications.carriers.base import Answer, ErrorClass, Outcome, OutgoingMessage
 from notifications.carriers.errors import http_error, twilio_error
 from notifications.carriers.transport import (
     CONNECT_TIMEOUT,

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from notifications.carriers.base import storable
+from casualmeet.db import storable
 from notifications.carriers.transport import Reply, Transport, TransportError
 from notifications.carriers.twilio import BASE_URL
 from notifications.carriers.twilio_status import Untold, messages_to

@@ -1,8 +1,12 @@
 """Heartbeats: a beat means that a cycle has ended well; a worker that hangs or fails goes stale."""
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import count
+from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 
@@ -33,7 +37,7 @@ def run(*cycles: Callable[[], object], see: Callable[[], object]) -> list[object
         seen.append(see())
         return left.pop(0)()
 
-    run_cycles(cycle, stop=stop, wait=lambda *_: None, role=beats.TIMER)
+    run_cycles(cycle, stop=stop, wait=lambda *_: None, beat=Beat(beats.TIMER))
     return [*seen[1:], see()]
 
 
@@ -108,3 +112,25 @@ def test_a_beat_that_can_t_be_written_stops_no_cycle(
     run(lambda: done.append(1), lambda: done.append(2), see=fine)
     assert done == [1, 2]
     assert "heartbeat of this timer worker was not written" in caplog.text
+
+
+@pytest.mark.parametrize(("beside", "rest"), [(0, 0.5), (3, 2.0)])
+def test_the_rest_after_a_cycle_grows_with_the_workers_of_the_role(
+    beside: int, rest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, stop, rests = clock.now(), threading.Event(), []
+    others = [(beats.TIMER, timedelta())] * beside + [
+        (beats.TIMER, timedelta(minutes=1)),
+        (beats.DISPATCH, timedelta()),
+    ]
+    for role, ago in others:
+        WorkerBeat.objects.create(id=uuid4(), role=role, node="other:1", started_at=now, cycle_at=now - ago)
+    seconds = count()
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=time.monotonic, perf_counter=lambda: next(seconds)))
+
+    def wait(_: None, advised: float) -> None:
+        rests.append(advised)
+        stop.set()
+
+    run_cycles(fine, stop=stop, wait=wait, beat=Beat(beats.TIMER))
+    assert rests == [rest]

@@ -69,6 +69,27 @@ def test_chores_rest_after_a_run_and_are_due_again_when_the_first_of_them_is(mon
     assert chores.next_at() is None
 
 
+def test_several_workers_share_the_looks_while_nothing_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = 1000.0
+    monkeypatch.setattr("ops.chores.time.monotonic", lambda: moment)
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    done: list[float] = []
+    coming = [NOW + timedelta(seconds=1)]
+    chores = Chores([Chore("one", lambda: done.append(moment), lambda: coming[0])])
+    for step in range(12):
+        if step == 6:
+            coming = [NOW]  # more is due than one look deals with
+        chores.run(give_way=lambda: False, workers=4)
+        moment += 0.5
+    assert done == [1000.0, 1002.0, 1004.0, 1004.5, 1005.0, 1005.5]
+    done.clear()
+    coming = [NOW + timedelta(minutes=1)]
+    for _ in range(30):
+        chores.run(give_way=lambda: False, workers=1_000)
+        moment += 0.5
+    assert done == [1006.0, 1011.0, 1016.0]
+
+
 def test_chores_that_gave_way_do_not_rest() -> None:
     done: list[str] = []
     chores = Chores([Chore(name, lambda name=name: done.append(name), never) for name in "ab"])  # type: ignore[misc]

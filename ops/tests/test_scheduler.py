@@ -1,5 +1,6 @@
 """Each slot runs once in the whole fleet; what fails, hangs or dies is tried again and told; nothing runs over itself."""
 
+import logging
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -11,7 +12,7 @@ from django.db.utils import OperationalError
 
 from casualmeet import clock
 from ops import reporting, runs
-from ops.jobs import Job
+from ops.jobs import Job, Run
 from ops.leases import Leases
 from ops.models import JobRun, JobStatus, Lease
 from ops.runs import LostRun
@@ -111,6 +112,39 @@ def test_a_failed_run_is_tried_again_by_policy_and_the_operators_are_told_at_the
     settle(one)
     assert rows()[-1].status == JobStatus.DONE
     assert told[1:] == [("job:count", "resolved")]
+
+
+@pytest.mark.parametrize("word", ["a\x00b", "half a pair: \ud83d", "x" * 100_000, "", None, {"rows": 3}])
+def test_a_job_whose_word_no_database_takes_is_done_once(word: Any, set_clock: SetClock) -> None:
+    returned = []
+
+    def work(run: Run) -> str:
+        returned.append(run.slot)
+        return word  # type: ignore[no-any-return]
+
+    one = scheduler(minutely(work))
+    settle(one)
+    for minute in (1, 1.5, 3.4):
+        set_clock(at(minute))
+        settle(one)
+    assert returned == [at(1), at(3)]
+    assert [(row.status, row.tries) for row in rows()] == [(JobStatus.DONE, 1)] * 2
+
+
+@pytest.mark.parametrize("trouble", ["a\x00b", "half a pair: \ud83d", "x" * 100_000])
+def test_trouble_that_no_database_takes_is_noted_all_the_same(
+    trouble: str, set_clock: SetClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    # pytest's own reports hold no lone surrogates; what our logs make of them is in casualmeet/tests/test_logs.py.
+    caplog.set_level(logging.CRITICAL, "ops.runs")
+    one = scheduler(minutely(Work(trouble=trouble)))
+    settle(one)
+    set_clock(at(1))
+    settle(one)
+    [row] = rows()
+    assert (row.status, row.tries) == (JobStatus.FAILED, 1)
+    assert "ValueError" in row.error or len(row.error) == runs.ERROR_LENGTH
+    assert row.next_try_at is not None
 
 
 def test_the_next_slot_passes_over_one_that_still_waits_for_its_next_try(set_clock: SetClock, told: list[Any]) -> None:

@@ -11,8 +11,9 @@ from django.core.management.base import BaseCommand
 from casualmeet import clock
 from notifications import dispatch
 from ops import beats, metrics
+from ops.beats import Beat
 from ops.chores import Chore, Chores
-from ops.worker import rest_after, run_cycles, stop_on_signals
+from ops.worker import run_cycles, stop_on_signals
 from safety import expiry, failsafe, prompts, stops
 from sos import escalation
 
@@ -57,12 +58,12 @@ class Command(BaseCommand):
         for thread in beside:
             thread.start()
         self.stdout.write(f"Expiring timers every {poll:g} s, {batch} at a time. Ctrl-C stops.")
-        chores = Chores(CHORES)
+        chores, beat = Chores(CHORES), Beat(beats.TIMER)
         run_cycles(
-            lambda: _turn(chores, batch=batch),
+            lambda: _turn(chores, batch=batch, workers=beat.workers),
             stop=stop,
-            wait=lambda result, took: _sleep(stop, result, poll, chores, took),
-            role=beats.TIMER,
+            wait=lambda result, rest: _sleep(stop, result, poll, chores, rest),
+            beat=beat,
         )
         for thread in beside:
             thread.join()
@@ -84,11 +85,11 @@ class Command(BaseCommand):
         )
 
 
-def _turn(chores: Chores, *, batch: int) -> expiry.CycleResult:
+def _turn(chores: Chores, *, batch: int, workers: int) -> expiry.CycleResult:
     """The expiry first; the rest only when no timer is due any more."""
     result = expiry.cycle(batch=batch)
     if not result.full:
-        chores.run(give_way=_expiry_due)
+        chores.run(give_way=_expiry_due, workers=workers)
     return result
 
 
@@ -97,16 +98,16 @@ def _expiry_due() -> bool:
     return coming is not None and coming <= clock.now()
 
 
-def _sleep(stop: threading.Event, result: expiry.CycleResult, poll: float, chores: Chores, took: float) -> None:
+def _sleep(stop: threading.Event, result: expiry.CycleResult, poll: float, chores: Chores, rest: float) -> None:
     """Until the earliest coming deadline or chore or the poll interval, whichever is first; a full batch means go on.
 
-    `took` is how many seconds the turn took.
+    `rest` is for how many seconds timers that come due may gather.
     """
     if result.full:
         return
     coming = [at for at in (expiry.next_deadline(), chores.next_at()) if at is not None]
     until = (min(coming) - clock.now()).total_seconds() if coming else poll
-    stop.wait(max(rest_after(took, at_most=MOST_REST_SECONDS), min(poll, until)))
+    stop.wait(max(min(rest, MOST_REST_SECONDS), min(poll, until)))
 
 
 def _batch(text: str) -> int:
