@@ -46,7 +46,6 @@ def trim(run: Run) -> str:
         "read notifications": retention.trim_read,
         "measured incidents": measuring.trim,
         "job runs": trimming.trim_runs,
-        "heartbeats": trimming.trim_beats,
         "findings": trimming.trim_findings,
         "sessions": trimming.trim_sessions,
     }.items():

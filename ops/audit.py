@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 
 # Three slots of the job: what was not looked at for so long is not known.
 FRESH = timedelta(seconds=90)
-KEPT = timedelta(days=30)
 # So many of one kind are named one by one.
 NAMED = 5
 # Beyond that nobody counts: a look must cost the same on a bad day.
@@ -156,7 +155,6 @@ def _write(found: dict[str, tuple[str, Finding]], failed: Sequence[str], *, now:
     if gone:
         AuditFinding.objects.filter(pk__in=gone).update(gone_at=now)
         logger.info("The auditor finds no more: %s", ", ".join(gone))
-    AuditFinding.objects.filter(gone_at__lt=now - KEPT).delete()
     return any(news) or bool(gone)
 
 

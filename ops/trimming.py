@@ -1,4 +1,4 @@
-"""How long the traces of running stay: job runs, heartbeats, findings, sessions."""
+"""How long the traces of running stay: job runs, findings, sessions. Heartbeats go sooner, by the auditor (`ops.audits`)."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -7,10 +7,9 @@ from django.contrib.sessions.models import Session
 from django.db.models import Max
 
 from casualmeet.db import delete_in_batches
-from ops.models import AuditFinding, JobRun, WorkerBeat
+from ops.models import AuditFinding, JobRun
 
 KEEP_RUNS: Final = timedelta(days=30)
-KEEP_BEATS: Final = timedelta(days=1)
 KEEP_FINDINGS: Final = timedelta(days=30)
 
 
@@ -19,11 +18,6 @@ def trim_runs(now: datetime) -> int:
     latest = JobRun.objects.order_by().values("job").annotate(slot=Max("slot")).values_list("job", "slot")
     ended = JobRun.objects.filter(finished_at__lt=now - KEEP_RUNS)
     return sum(delete_in_batches(ended.filter(job=job, slot__lt=slot)) for job, slot in latest)
-
-
-def trim_beats(now: datetime) -> int:
-    """Delete the heartbeats of workers that have been gone for a day."""
-    return delete_in_batches(WorkerBeat.objects.filter(cycle_at__lt=now - KEEP_BEATS))
 
 
 def trim_findings(now: datetime) -> int:

@@ -96,14 +96,6 @@ class TestFindings:
         audit.run(NOW + SLOT)
         assert rows()["old"].gone_at == NOW + SLOT
 
-    def test_what_is_long_gone_is_cleared_away(self, checks: dict[str, audit.Check]) -> None:
-        checks["one"] = finds(Finding("one", "One"))
-        audit.run(NOW)
-        checks["one"] = finds()
-        audit.run(NOW + SLOT)
-        audit.run(NOW + timedelta(days=31))
-        assert not rows()
-
     def test_it_is_well_only_with_all_checks_made_and_nothing_critical(self, checks: dict[str, audit.Check]) -> None:
         assert audit.run(NOW).well
         checks["warning"] = finds(Finding("w", "W", severity=Severity.WARNING))

@@ -8,7 +8,7 @@ from django.contrib.sessions.models import Session
 
 from casualmeet import clock
 from ops import trimming
-from ops.models import AuditFinding, JobRun, WorkerBeat
+from ops.models import AuditFinding, JobRun
 
 pytestmark = pytest.mark.django_db
 
@@ -36,14 +36,6 @@ def test_runs_go_after_30_days_but_each_jobs_latest() -> None:
     assert JobRun.objects.get(job="yearly").slot < now - 30 * DAY
     assert JobRun.objects.get(job="hung") == running
     assert trimming.trim_runs(now) == 0
-
-
-def test_heartbeats_go_after_a_day() -> None:
-    now = clock.now()
-    for role, at in (("timer", now - DAY - MOMENT), ("dispatch", now - DAY)):
-        WorkerBeat.objects.create(role=role, node="one:1", started_at=at, cycle_at=at)
-    assert trimming.trim_beats(now) == 1
-    assert WorkerBeat.objects.get().role == "dispatch"
 
 
 def test_findings_go_30_days_after_they_are_gone() -> None:
