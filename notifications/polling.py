@@ -5,14 +5,17 @@ Any number of processes may do this: each question is claimed by one conditional
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Q
 
-from casualmeet.db import insert_missing, is_transient, retry_transient
+from casualmeet import bulk
+from casualmeet.db import has_transactions, insert_missing, is_transient, retry_transient
 from notifications import inbox, receipts
 from notifications.carriers import fast2sms_status, routing, twilio_status
 from notifications.carriers.fast2sms import Fast2SMSCarrier
@@ -59,16 +62,19 @@ def ask_soon(carrier: str, message_ids: Sequence[str], *, now: datetime) -> int:
 def poll_due(now: datetime, limit: int) -> int:
     """Ask the carriers for up to `limit` messages whose time has come; returns how many were asked for."""
     due = DeliveryAttempt.objects.filter(poll_at__lte=now).select_related("delivery").order_by("poll_at")
-    mine = [attempt for attempt in due[:limit] if _claim(attempt, now=now)]
+    mine = _claim(list(due[:limit]), now=now)
     # A crash, or a race with the answer to the call, may have left a receipt without what follows from it.
     receipts.settle([attempt.pk for attempt in mine if attempt.receipt_rank >= receipts.FINAL], now=now)
     to_ask = [
         attempt for attempt in mine if attempt.receipt_rank < receipts.FINAL or attempt.receipt in receipts.FAILED
     ]
     if to_ask:
+        alike: dict[tuple[str, Receipt], list[UUID]] = defaultdict(list)
         for attempt, receipt in zip(to_ask, asyncio.run(_ask_all(to_ask)), strict=True):
             if receipt is not None:
-                _record(attempt, receipt, now=now)
+                alike[attempt.carrier, receipt].append(attempt.pk)
+        for (carrier, receipt), ids in alike.items():
+            _record(ids, receipt, carrier=carrier, now=now)
     return len(to_ask)
 
 
@@ -94,14 +100,32 @@ def check_wallet(now: datetime) -> None:
         )
 
 
-@retry_transient
-def _claim(attempt: DeliveryAttempt, *, now: datetime) -> bool:
-    """Move the attempt's next poll on; False when another process did."""
-    age = now - (attempt.finished_at or attempt.started_at)
+def _claim(due: Sequence[DeliveryAttempt], *, now: datetime) -> list[DeliveryAttempt]:
+    """Move the attempts' next poll on; returns those that no other process moved."""
+    ages = {attempt.pk: now - (attempt.finished_at or attempt.started_at) for attempt in due}
     # By age, so that an extra poll in between leaves the others in place.
-    later = next((step - age for step in AGES if step > age), None)
-    moved = DeliveryAttempt.objects.filter(pk=attempt.pk, poll_at=attempt.poll_at)
-    return bool(moved.update(poll_at=None if later is None else now + later))
+    groups: dict[timedelta | None, list[DeliveryAttempt]] = defaultdict(list)
+    for attempt in due:
+        groups[next((step for step in AGES if step > ages[attempt.pk]), None)].append(attempt)
+    mine: list[DeliveryAttempt] = []
+    for step, some in groups.items():
+        # At the time of the youngest of them, for all.
+        later = None if step is None else now + step - min(ages[attempt.pk] for attempt in some)
+        mine += _move_on(some, later, now=now)
+    return mine
+
+
+@retry_transient
+def _move_on(due: Sequence[DeliveryAttempt], later: datetime | None, *, now: datetime) -> list[DeliveryAttempt]:
+    if not has_transactions():
+        rows = DeliveryAttempt.objects
+        return [one for one in due if rows.filter(pk=one.pk, poll_at=one.poll_at).update(poll_at=later)]
+    still_due = DeliveryAttempt.objects.filter(pk__in=bulk.keys([one.pk for one in due]), poll_at__lte=now)
+    taken = bulk.take(still_due, {"poll_at": later})
+    deliveries = {one.pk: one.delivery for one in due}
+    for one in taken:
+        one.delivery = deliveries[one.pk]
+    return taken
 
 
 def _claim_wallet(name: str, *, now: datetime) -> bool:
@@ -114,14 +138,19 @@ def _claim_wallet(name: str, *, now: datetime) -> bool:
     return bool(due.update(balance_at=now))
 
 
-def _record(attempt: DeliveryAttempt, receipt: Receipt, *, now: datetime) -> None:
-    """One attempt that can't be recorded must not keep the others from it (P14)."""
+def _record(attempt_ids: Sequence[UUID], receipt: Receipt, *, carrier: str, now: datetime) -> None:
+    """All at once; where that fails one by one: one that can't be recorded must not keep the others from it (P14)."""
     try:
-        receipts.record(attempt.pk, receipt.status, code=receipt.code, carrier=attempt.carrier, now=now)
+        receipts.record_all(attempt_ids, receipt.status, code=receipt.code, carrier=carrier, now=now)
     except Exception as error:
         if is_transient(error):
             raise
-        logger.exception("What the carrier said about attempt %s can't be stored", attempt.pk)
+        if len(attempt_ids) > 1:
+            logger.exception("Storing %d receipts failed; storing them one by one", len(attempt_ids))
+            for attempt_id in attempt_ids:
+                _record([attempt_id], receipt, carrier=carrier, now=now)
+        else:
+            logger.exception("What the carrier said about attempt %s can't be stored", attempt_ids[0])
 
 
 async def _ask_all(attempts: Iterable[DeliveryAttempt]) -> list[Receipt | None]:

@@ -6,7 +6,8 @@ conditional updates that bear being done again.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -49,7 +50,6 @@ CALLS: Final = "twilio-voice"
 _ENDS: Final = (DeliveryStatus.ACCEPTED, DeliveryStatus.QUEUED, DeliveryStatus.DEAD)
 
 
-@retry_transient
 def record(attempt_id: UUID, status: str, *, code: str, carrier: str, now: datetime, message_id: str = "") -> bool:
     """Write down the carrier's word on an attempt, and what follows; False when it changed nothing.
 
@@ -57,11 +57,19 @@ def record(attempt_id: UUID, status: str, *, code: str, carrier: str, now: datet
     one that does not outrank what is known already; only `delivered` may correct an end of the same rank. `code`
     counts with a failure only: earlier receipts carry stale ones. `message_id` fills in an id that was lost.
     """
+    return bool(record_all([attempt_id], status, code=code, carrier=carrier, now=now, message_id=message_id))
+
+
+@retry_transient
+def record_all(
+    attempt_ids: Sequence[UUID], status: str, *, code: str, carrier: str, now: datetime, message_id: str = ""
+) -> int:
+    """The same word on several attempts, as `record`; returns how many it changed."""
     status = status.strip().lower()
     rank = (CALL_RANKS if carrier == CALLS else MESSAGE_RANKS).get(status, 0)
     if not rank:
         logger.warning("A receipt of %s with an unknown status: %.30r", carrier, status)
-        return False
+        return 0
     queued = False
     with transaction.atomic():
         higher = Q(receipt_rank__lt=rank)
@@ -76,17 +84,20 @@ def record(attempt_id: UUID, status: str, *, code: str, carrier: str, now: datet
                 When(carrier_message_id="", then=Value(storable(message_id)[:80])), default=F("carrier_message_id")
             ),
         }
-        updated = DeliveryAttempt.objects.filter(higher, pk=attempt_id, carrier=carrier).update(**changes)
+        outranked = DeliveryAttempt.objects.filter(higher, pk__in=attempt_ids, carrier=carrier)
+        updated = outranked.update(**changes)
         if not updated:
-            return False
-        attempt = DeliveryAttempt.objects.select_related("delivery").get(pk=attempt_id)
-        if attempt.receipt_rank >= FINAL:
-            queued = _follow(attempt, now=now)
+            return 0
+        # What follows bears being done again, so it does no harm that this also finds what had the same word before.
+        told = DeliveryAttempt.objects.filter(pk__in=attempt_ids, carrier=carrier, receipt=status)
+        attempts = list(told.select_related("delivery"))
+        if rank >= FINAL:
+            queued = _follow_all(attempts, now=now)
     if queued:
         wake.dispatcher()
-    person_id = attempt.delivery.person_id
-    live.publish(live.MODERATION, *([live.person_group(person_id)] if person_id else []))
-    return True
+    persons = {attempt.delivery.person_id for attempt in attempts}
+    live.publish(live.MODERATION, *(live.person_group(person_id) for person_id in persons if person_id))
+    return updated
 
 
 def settle(attempt_ids: Iterable[UUID], *, now: datetime) -> None:
@@ -98,30 +109,38 @@ def settle(attempt_ids: Iterable[UUID], *, now: datetime) -> None:
     if not ids:
         return
     final = DeliveryAttempt.objects.filter(pk__in=ids, receipt_rank__gte=FINAL)
-    for attempt in final.select_related("delivery"):
-        _follow(attempt, now=now)
+    _follow_all(list(final.select_related("delivery")), now=now)
 
 
-def _follow(attempt: DeliveryAttempt, *, now: datetime) -> bool:
-    """What follows from a final receipt; True when the delivery waits for another try. May be done again."""
+def _follow_all(attempts: Sequence[DeliveryAttempt], *, now: datetime) -> bool:
+    """What follows from final receipts; True when a delivery waits for another try. May be done again."""
     queued = False
-    if attempt.receipt in REACHED:
-        reached(attempt, now=now)
-    elif attempt.receipt in FAILED:
-        error_class = _error_class(attempt)
-        if error_class == "opt_out":
-            optouts.stop(attempt.delivery.address, attempt.carrier, now)
-        queued = fail_after_acceptance(attempt.delivery, attempt, error_class, now)
-    # Last: until then a crash leaves the attempt to the poll.
-    DeliveryAttempt.objects.filter(pk=attempt.pk, receipt_rank__gte=FINAL).update(poll_at=None)
+    arrived: dict[str, list[DeliveryAttempt]] = defaultdict(list)
+    for attempt in attempts:
+        if attempt.receipt in REACHED:
+            arrived[attempt.carrier].append(attempt)
+        elif attempt.receipt in FAILED:
+            queued |= _follow_failure(attempt, now=now)
+    for carrier, some in arrived.items():
+        reached([attempt.delivery_id for attempt in some], carrier=carrier, now=now)
+    # Last: until then a crash leaves the attempts to the poll.
+    keys = [attempt.pk for attempt in attempts]
+    DeliveryAttempt.objects.filter(pk__in=keys, receipt_rank__gte=FINAL).update(poll_at=None)
     return queued
 
 
-def reached(attempt: DeliveryAttempt, *, now: datetime) -> None:
-    """It is on the phone, or was heard, whatever else was thought of the delivery: dead, or waiting for another try."""
-    Delivery.objects.filter(pk=attempt.delivery_id).update(
+def _follow_failure(attempt: DeliveryAttempt, *, now: datetime) -> bool:
+    error_class = _error_class(attempt)
+    if error_class == "opt_out":
+        optouts.stop(attempt.delivery.address, attempt.carrier, now)
+    return fail_after_acceptance(attempt.delivery, attempt, error_class, now)
+
+
+def reached(delivery_ids: Sequence[UUID], *, carrier: str, now: datetime) -> None:
+    """They are on the phone, or were heard, whatever else was thought of them: dead, or waiting for another try."""
+    Delivery.objects.filter(pk__in=delivery_ids).update(
         status=Case(When(status__in=_ENDS, then=Value(DeliveryStatus.DELIVERED.value)), default=F("status")),
-        carrier=Case(When(status__in=_ENDS, then=Value(attempt.carrier)), default=F("carrier")),
+        carrier=Case(When(status__in=_ENDS, then=Value(carrier)), default=F("carrier")),
         finished_at=Case(When(status=DeliveryStatus.QUEUED, then=Value(now)), default=F("finished_at")),
         delivered_at=Case(When(delivered_at__isnull=True, then=Value(now)), default=F("delivered_at")),
     )

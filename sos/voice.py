@@ -74,7 +74,7 @@ def _hear_once(attempt: DeliveryAttempt, contact: AlertedContact, *, key: str, s
     row = inbound.take(f"{attempt.pk}:{said}", sender=contact.phone, now=now)
     if row is None:
         raise Replayed
-    receipts.reached(attempt, now=now)
+    receipts.reached([attempt.delivery_id], carrier=attempt.carrier, now=now)
     ending = _hear(contact, key=key)
     inbound.finish(row, now=clock.now())
     return ending

@@ -4,12 +4,13 @@ import asyncio
 import base64
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
+from uuid import UUID
 
 import pytest
 
@@ -379,9 +380,9 @@ class TestPollDue:
         now = clock.now()
         claim = polling._claim
 
-        def claimed_by_another(attempt_: DeliveryAttempt, *, now: datetime) -> bool:
-            assert claim(seen(attempt_), now=now)
-            return claim(attempt_, now=now)
+        def claimed_by_another(due: Sequence[DeliveryAttempt], *, now: datetime) -> list[DeliveryAttempt]:
+            assert claim([seen(one) for one in due], now=now)
+            return claim(due, now=now)
 
         monkeypatch.setattr(polling, "_claim", claimed_by_another)
         assert polling.poll_due(now, 10) == 0
@@ -406,16 +407,51 @@ class TestPollDue:
     ) -> None:
         carrier.answers[MESSAGE] = 200, {"sid": SID, "status": "delivered"}
         broken, other = self.due(), self.due()
-        record = receipts.record
+        record = receipts.record_all
 
-        def fails_once(attempt_id: Any, *args: Any, **more: Any) -> bool:
-            if attempt_id == broken.pk:
+        def fails(attempt_ids: Sequence[UUID], *args: Any, **more: Any) -> int:
+            if broken.pk in attempt_ids:
                 raise ValueError("broken row")
-            return record(attempt_id, *args, **more)
+            return record(attempt_ids, *args, **more)
 
-        monkeypatch.setattr(receipts, "record", fails_once)
+        monkeypatch.setattr(receipts, "record_all", fails)
         polling.poll_due(clock.now(), 10)
         assert seen(other.delivery).status == "delivered"
+        assert seen(broken.delivery).status == "accepted"
+
+    def test_many_are_asked_for_at_once_each_with_what_follows_for_it(self, carrier: Carrier) -> None:
+        carrier.answers[MESSAGE] = 200, {"sid": SID, "status": "delivered"}
+        carrier.answers[DLR] = 200, dlr("Failed")
+        texts = [self.due() for _ in range(4)]
+        failing = [self.due(INDIAN, carrier="fast2sms", carrier_message_id=REQUEST_ID) for _ in range(2)]
+        # Known already, but a crash came before what follows.
+        DeliveryAttempt.objects.filter(pk=texts[3].pk).update(
+            receipt="read", receipt_rank=receipts.MESSAGE_RANKS["read"]
+        )
+        young = self.due()
+        later = clock.now() - timedelta(seconds=10)
+        DeliveryAttempt.objects.filter(pk=young.pk).update(started_at=later, finished_at=later)
+        now = clock.now()
+        assert polling.poll_due(now, 10) == 6
+        assert [seen(one.delivery).status for one in texts] == ["delivered"] * 4
+        assert [(seen(one).receipt, seen(one).poll_at) for one in texts] == [*[("delivered", None)] * 3, ("read", None)]
+        assert [(row.status, row.carrier) for row in (seen(one.delivery) for one in failing)] == [
+            ("queued", "twilio")
+        ] * 2
+        assert seen(young).receipt == "delivered"
+
+    def test_those_that_say_nothing_yet_are_asked_for_again_each_at_its_age(self, carrier: Carrier) -> None:
+        carrier.answers[MESSAGE] = 200, {"sid": SID, "status": "sent"}
+        now = clock.now()
+        expected = {}
+        for seconds, then in ((10, 90), (100, 300), (400, 900), (1000, None)):
+            one = self.due()
+            at = now - timedelta(seconds=seconds)
+            DeliveryAttempt.objects.filter(pk=one.pk).update(started_at=at, finished_at=at)
+            expected[one.pk] = at + timedelta(seconds=then) if then else None
+        assert polling.poll_due(now + timedelta(seconds=1), 10) == 4
+        assert {one.pk: one.poll_at for one in DeliveryAttempt.objects.all()} == expected
+        assert set(DeliveryAttempt.objects.values_list("receipt", flat=True)) == {"sent"}
 
     def test_no_more_than_the_limit_are_taken_the_longest_waiting_first(self, carrier: Carrier) -> None:
         late = self.due()
