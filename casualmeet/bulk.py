@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 from uuid import UUID
 
-from django.db import connection, models
+from django.db import connection, models, transaction
 from django.db.models.expressions import RawSQL
 
 M = TypeVar("M", bound=models.Model)
@@ -38,6 +38,7 @@ def insert_or_ignore(model: type[models.Model], rows: Sequence[models.Model]) ->
             )
 
 
+@transaction.atomic(savepoint=False)  # Django lets no row be locked outside of a transaction
 def take(found: models.QuerySet[M], changes: Mapping[str, object]) -> list[M]:
     """Change the rows that the query finds, and return them as they are then, in no order.
 

@@ -419,6 +419,7 @@ class TestPollDue:
         assert seen(other.delivery).status == "delivered"
         assert seen(broken.delivery).status == "accepted"
 
+    @pytest.mark.django_db(transaction=True)  # as in a worker: in no transaction
     def test_many_are_asked_for_at_once_each_with_what_follows_for_it(self, carrier: Carrier) -> None:
         carrier.answers[MESSAGE] = 200, {"sid": SID, "status": "delivered"}
         carrier.answers[DLR] = 200, dlr("Failed")
