@@ -10,7 +10,6 @@ from bench.report import Report, percentile
 from bench.setup import TITLES, database
 from casualmeet import clock
 from ops import beats
-from ops.beats import Beat
 from ops.worker import run_cycles
 from safety import expiry
 from safety.models import MeetingTimer, TimerStatus
@@ -109,7 +108,7 @@ def _idle(count: int) -> tuple[list[float], list[float], float]:
         time.sleep(PAUSE_SECONDS)
         began = time.perf_counter()
 
-    run_cycles(cycle, stop=stop, wait=wait, beat=Beat(beats.TIMER))
+    run_cycles(cycle, stop=stop, wait=wait, beat=beats.Beat(beats.TIMER))
     return cycles, turns, cpu / count * 1000
 
 

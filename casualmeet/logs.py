@@ -39,8 +39,9 @@ _COORDINATE = re.compile(r"((?:(?<![a-z])(?:lat|lon|lng)|(?:lat|long)itude)[^\w-
 _SECRET = re.compile(r"(/(?:i|c|hooks/fast2sms)/)[^/\s'\"]+")
 # C0, DEL and C1 controls, line and paragraph separators, what turns the direction of text around; and lone surrogates, for
 # which a stream that writes UTF-8 would refuse the line.
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_CONTROLS_IN_TRACEBACK = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_NOT_SHOWN = "\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+_CONTROLS = re.compile(f"[\n{_NOT_SHOWN}]")
+_CONTROLS_IN_TRACEBACK = re.compile(f"[{_NOT_SHOWN}]")
 
 _ABOUT: Final = ("incident_id", "delivery_id", "timer_id")
 _about: ContextVar[Mapping[str, str]] = ContextVar("about")

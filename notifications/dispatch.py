@@ -29,7 +29,6 @@ from notifications.lanes import Lane
 from notifications.models import Channel, DeliveryAttempt, Priority
 from notifications.recovery import recover_leases
 from ops import beats
-from ops.beats import Beat
 from ops.worker import run_cycles
 
 logger = logging.getLogger(__name__)
@@ -222,7 +221,7 @@ def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None =
             dispatcher.cycle,
             stop=stop,
             wait=lambda _, rest: _wait(poll_seconds, dispatcher, rest),
-            beat=Beat(beats.DISPATCH),
+            beat=beats.Beat(beats.DISPATCH),
         )
     finally:
         dispatcher.close()

@@ -145,12 +145,20 @@ def _record(attempt_ids: Sequence[UUID], receipt: Receipt, *, carrier: str, now:
     except Exception as error:
         if is_transient(error):
             raise
-        if len(attempt_ids) > 1:
-            logger.exception("Storing %d receipts failed; storing them one by one", len(attempt_ids))
-            for attempt_id in attempt_ids:
-                _record([attempt_id], receipt, carrier=carrier, now=now)
-        else:
-            logger.exception("What the carrier said about attempt %s can't be stored", attempt_ids[0])
+        logger.exception("Storing %d receipts failed; storing them one by one", len(attempt_ids))
+        for attempt_id in attempt_ids:
+            _record_alone(attempt_id, receipt, carrier=carrier, now=now)
+
+
+def _record_alone(attempt_id: UUID, receipt: Receipt, *, carrier: str, now: datetime) -> None:
+    try:
+        if not receipts.record(attempt_id, receipt.status, code=receipt.code, carrier=carrier, now=now):
+            # Where nothing rolls back, it may be written already, without what follows from it.
+            receipts.settle([attempt_id], now=now)
+    except Exception as error:
+        if is_transient(error):
+            raise
+        logger.exception("What the carrier said about attempt %s can't be stored", attempt_id)
 
 
 async def _ask_all(attempts: Iterable[DeliveryAttempt]) -> list[Receipt | None]:

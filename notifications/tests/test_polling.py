@@ -419,6 +419,22 @@ class TestPollDue:
         assert seen(other.delivery).status == "delivered"
         assert seen(broken.delivery).status == "accepted"
 
+    @pytest.mark.django_db(transaction=True)
+    def test_p14_nor_one_from_which_nothing_can_follow(self, carrier: Carrier, monkeypatch: pytest.MonkeyPatch) -> None:
+        carrier.answers[DLR] = 200, dlr("Failed")
+        rows = [self.due(INDIAN, carrier="fast2sms", carrier_message_id=REQUEST_ID) for _ in range(3)]
+        broken = rows[1]
+        fail = receipts.fail_after_acceptance
+
+        def fails(row: Any, *args: Any) -> bool:
+            if row.pk == broken.delivery_id:
+                raise ValueError("broken row")
+            return fail(row, *args)
+
+        monkeypatch.setattr(receipts, "fail_after_acceptance", fails)
+        polling.poll_due(clock.now(), 10)
+        assert [seen(one.delivery).status for one in rows] == ["queued", "accepted", "queued"]
+
     @pytest.mark.django_db(transaction=True)  # as in a worker: in no transaction
     def test_many_are_asked_for_at_once_each_with_what_follows_for_it(self, carrier: Carrier) -> None:
         carrier.answers[MESSAGE] = 200, {"sid": SID, "status": "delivered"}

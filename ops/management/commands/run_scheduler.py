@@ -10,7 +10,6 @@ from django.core.management.base import BaseCommand, CommandError
 
 from casualmeet import clock
 from ops import beats, children, jobs, metrics
-from ops.beats import Beat
 from ops.jobs import Job
 from ops.leases import Leases
 from ops.models import JobRun, JobStatus
@@ -57,7 +56,9 @@ class Command(BaseCommand):
                 self.stdout.write(f"Scheduling {len(declared)} jobs. Ctrl-C stops.")
                 stop = stop_on_signals()
                 metrics.serve()
-                run_cycles(scheduler.tick, stop=stop, wait=lambda *_: scheduler.wait(stop), beat=Beat(beats.SCHEDULER))
+                run_cycles(
+                    scheduler.tick, stop=stop, wait=lambda *_: scheduler.wait(stop), beat=beats.Beat(beats.SCHEDULER)
+                )
         except KeyboardInterrupt:
             scheduler.stop(0)
         finally:

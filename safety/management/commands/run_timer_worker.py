@@ -11,7 +11,6 @@ from django.core.management.base import BaseCommand
 from casualmeet import clock
 from notifications import dispatch
 from ops import beats, metrics
-from ops.beats import Beat
 from ops.chores import Chore, Chores
 from ops.worker import run_cycles, stop_on_signals
 from safety import expiry, failsafe, prompts, stops
@@ -58,7 +57,7 @@ class Command(BaseCommand):
         for thread in beside:
             thread.start()
         self.stdout.write(f"Expiring timers every {poll:g} s, {batch} at a time. Ctrl-C stops.")
-        chores, beat = Chores(CHORES), Beat(beats.TIMER)
+        chores, beat = Chores(CHORES), beats.Beat(beats.TIMER)
         run_cycles(
             lambda: _turn(chores, batch=batch, workers=beat.workers),
             stop=stop,
