@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bench import seeding
-from bench.deliveries import wait_for_accepted
+from bench.deliveries import taken, wait_for_accepted
 from bench.report import Report, percentile
 from bench.setup import TITLES, CarrierProcess, database, stop, worker
 from casualmeet import clock
-from notifications.models import Delivery, DeliveryStatus
 
 DATABASES = ("postgres",)
 AIM_P50 = 0.25
@@ -71,7 +70,7 @@ def run(report: Report, sizes: Sizes, databases: Sequence[str]) -> None:
 def _measure(carrier: CarrierProcess, first: int, count: int, *, step_ms: float, lead: timedelta) -> Latencies:
     """Let these persons' timers run out, and compare each deadline with what the carrier noted."""
     carrier.clear()
-    before = Delivery.objects.filter(status=DeliveryStatus.ACCEPTED).count()
+    before = taken()
     start = clock.now() + lead
     seeding.timers(first, first + count - 1, due=start, step_ms=step_ms)
     if clock.now() >= start:

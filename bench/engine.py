@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from bench import bullmq_workers, seeding
 from bench.bullmq_workers import BullMQ, Call
-from bench.deliveries import wait_for_accepted, waiting
+from bench.deliveries import taken, wait_for_accepted, waiting
 from bench.report import Report
 from bench.setup import TITLES, CarrierProcess, database, stop, worker
 from casualmeet import clock
@@ -124,7 +124,7 @@ class Outbox:
             ]
             for process in running:
                 process.wait_for_line("^Dispatching")
-            before = Delivery.objects.filter(status=DeliveryStatus.ACCEPTED).count()
+            before = taken()
             warming = _warm_up(setup)
             self._queue(warming)
             wait_for_accepted(before + warming, timeout=30)
@@ -157,7 +157,7 @@ class Outbox:
             committed[row.address] = time.time()
             wake.dispatcher()
         rows = Delivery.objects.filter(address__in=list(committed))
-        pending = rows.exclude(status=DeliveryStatus.ACCEPTED)
+        pending = rows.exclude(status__in=outbox.TAKEN)
         wait_until(lambda: not pending.exists(), timeout=60, message="every SOS is out")
         left = waiting()
         Delivery.objects.filter(status=DeliveryStatus.QUEUED).update(status=DeliveryStatus.CANCELLED)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench import seeding
+from bench.deliveries import taken
 from bench.gauges import resident_mib
 from bench.report import Report
 from bench.setup import TITLES, CarrierProcess, database, stop, worker
 from casualmeet import clock
-from notifications.models import Delivery, DeliveryStatus
 from safety.models import MeetingTimer
 from testing.processes import wait_until
 
@@ -45,7 +45,7 @@ def run(report: Report, sizes: Sizes, databases: Sequence[str]) -> None:
                 table.rows.append([TITLES[kind], 0, 0, resident_mib(process.pid)])
                 for first in range(1, sizes.expiries, sizes.portion):
                     _expire(first, first + sizes.portion - 1)
-                    sent = Delivery.objects.filter(status=DeliveryStatus.ACCEPTED).count()
+                    sent = taken()
                     table.rows.append([TITLES[kind], first + sizes.portion - 1, sent, resident_mib(process.pid)])
                 stop(process)
             warm, last = (row[-1] for row in (table.rows[-sizes.expiries // sizes.portion], table.rows[-1]))

@@ -10,11 +10,10 @@ from datetime import datetime, timedelta
 from django.test import override_settings
 
 from bench import gauges, plain_loop, seeding
-from bench.deliveries import wait_for_accepted
+from bench.deliveries import taken, wait_for_accepted
 from bench.report import Report, percentile
 from bench.setup import CarrierProcess, stop, worker
 from casualmeet import clock
-from notifications.models import Delivery, DeliveryStatus
 from safety.models import MeetingTimer
 from testing.processes import ManagedProcess, wait_until
 
@@ -90,7 +89,7 @@ def sustain(
 def _run_out(first: int, last: int, *, rate: int) -> datetime:
     """The timers of these persons run out, `rate` a second, and all alerts go out; returns when the first was due."""
     count = last - first + 1
-    sent = Delivery.objects.filter(status=DeliveryStatus.ACCEPTED).count()
+    sent = taken()
     # Written well ahead, so that the writing is over when the first runs out.
     start = clock.now() + LEAD + timedelta(seconds=count / 2000)
     seeding.timers(first, last, due=start, step_ms=1000 / rate)
