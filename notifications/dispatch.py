@@ -230,7 +230,13 @@ def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None =
 
 def _poll(stop: threading.Event) -> None:
     """Ask carriers for receipts that did not come: beside the dispatching, which never waits."""
-    run_cycles(lambda: polling.run_once(clock.now()), stop=stop, wait=lambda *_: stop.wait(RECEIPTS_SECONDS))
+    loop = CarrierLoop()
+    run_cycles(
+        lambda: polling.run_once(clock.now(), run=loop.run),
+        stop=stop,
+        wait=lambda asked, rest: stop.wait(rest if asked == polling.BATCH else RECEIPTS_SECONDS),
+    )
+    loop.close()
 
 
 def _wait(poll_seconds: float, dispatcher: Dispatcher, rest: float) -> None:

@@ -6,12 +6,13 @@ Any number of processes may do this: each question is claimed by one conditional
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
+from django.db import connection, transaction
 from django.db.models import Q
 
 from casualmeet import bulk
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 # After this time without a final receipt a carrier is asked, and again, and once more.
 AGES: Final = (timedelta(seconds=90), timedelta(minutes=5), timedelta(minutes=15))
 ASKED: Final = ("twilio", "twilio-voice", "fast2sms")
-BATCH: Final = 50
+BATCH: Final = 100
 AT_ONCE: Final = 10
 
 WALLET_EVERY: Final = timedelta(minutes=5)
@@ -39,10 +40,24 @@ EMPTY_WALLET_PAUSE: Final = timedelta(minutes=5)
 _OPEN: Final = Q(receipt_rank__lt=receipts.FINAL) | Q(receipt__in=receipts.FAILED)
 
 
-def run_once(now: datetime) -> int:
+def _in_a_loop_of_its_own(call: Coroutine[Any, Any, Any]) -> Any:
+    async def closing() -> Any:
+        try:
+            return await call
+        finally:
+            await routing.close()
+
+    return asyncio.run(closing())
+
+
+# Runs what asks a carrier. A caller who asks often has an event loop whose connections stay open.
+Runner = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+def run_once(now: datetime, *, run: Runner = _in_a_loop_of_its_own) -> int:
     """Ask all that is due now, at most a batch; returns how many messages were asked for. Call it every second or so."""
-    asked = poll_due(now, BATCH)
-    check_wallet(now)
+    asked = poll_due(now, BATCH, run=run)
+    check_wallet(now, run=run)
     return asked
 
 
@@ -59,10 +74,9 @@ def ask_soon(carrier: str, message_ids: Sequence[str], *, now: datetime) -> int:
     return known.count()
 
 
-def poll_due(now: datetime, limit: int) -> int:
+def poll_due(now: datetime, limit: int, *, run: Runner = _in_a_loop_of_its_own) -> int:
     """Ask the carriers for up to `limit` messages whose time has come; returns how many were asked for."""
-    due = DeliveryAttempt.objects.filter(poll_at__lte=now).select_related("delivery").order_by("poll_at")
-    mine = _claim(list(due[:limit]), now=now)
+    mine = _claim(limit, now=now)
     # A crash, or a race with the answer to the call, may have left a receipt without what follows from it.
     receipts.settle([attempt.pk for attempt in mine if attempt.receipt_rank >= receipts.FINAL], now=now)
     to_ask = [
@@ -70,7 +84,7 @@ def poll_due(now: datetime, limit: int) -> int:
     ]
     if to_ask:
         alike: dict[tuple[str, Receipt], list[UUID]] = defaultdict(list)
-        for attempt, receipt in zip(to_ask, asyncio.run(_ask_all(to_ask)), strict=True):
+        for attempt, receipt in zip(to_ask, run(_ask_all(to_ask)), strict=True):
             if receipt is not None:
                 alike[attempt.carrier, receipt].append(attempt.pk)
         for (carrier, receipt), ids in alike.items():
@@ -79,12 +93,12 @@ def poll_due(now: datetime, limit: int) -> int:
 
 
 @retry_transient
-def check_wallet(now: datetime) -> None:
+def check_wallet(now: datetime, *, run: Runner = _in_a_loop_of_its_own) -> None:
     """Every few minutes look what is left at Fast2SMS; tell the moderators before it is too little."""
     carrier = routing.get("fast2sms")
     if not isinstance(carrier, Fast2SMSCarrier) or not _claim_wallet(carrier.name, now=now):
         return
-    balance = asyncio.run(_wallet(carrier))
+    balance = run(fast2sms_status.wallet(carrier.transport, carrier.headers))
     if balance is None:
         return
     health = CarrierHealth.objects.filter(name=carrier.name)
@@ -100,32 +114,39 @@ def check_wallet(now: datetime) -> None:
         )
 
 
-def _claim(due: Sequence[DeliveryAttempt], *, now: datetime) -> list[DeliveryAttempt]:
-    """Move the attempts' next poll on; returns those that no other process moved."""
-    ages = {attempt.pk: now - (attempt.finished_at or attempt.started_at) for attempt in due}
-    # By age, so that an extra poll in between leaves the others in place.
-    groups: dict[timedelta | None, list[DeliveryAttempt]] = defaultdict(list)
-    for attempt in due:
-        groups[next((step for step in AGES if step > ages[attempt.pk]), None)].append(attempt)
-    mine: list[DeliveryAttempt] = []
-    for step, some in groups.items():
-        # At the time of the youngest of them, for all.
-        later = None if step is None else now + step - min(ages[attempt.pk] for attempt in some)
-        mine += _move_on(some, later, now=now)
+@retry_transient
+def _claim(limit: int, *, now: datetime) -> list[DeliveryAttempt]:
+    """Up to `limit` attempts that are due longest and are now ours: their next poll was moved on.
+
+    On PostgreSQL those that another process has in hand are passed over, so that several ask about different ones.
+    """
+    due = DeliveryAttempt.objects.filter(poll_at__lte=now).select_related("delivery").order_by("poll_at")
+    if connection.features.has_select_for_update_skip_locked:
+        due = due.select_for_update(skip_locked=True, no_key=True, of=("self",))
+    with transaction.atomic():
+        groups: dict[timedelta | None, list[DeliveryAttempt]] = defaultdict(list)
+        for attempt in due[:limit]:
+            # By age, so that an extra poll in between leaves the others in place.
+            groups[next((step for step in AGES if step > _age(attempt, now)), None)].append(attempt)
+        mine: list[DeliveryAttempt] = []
+        for step, some in groups.items():
+            # At the time of the youngest of them, for all.
+            later = None if step is None else now + step - min(_age(attempt, now) for attempt in some)
+            mine += _move_on(some, later)
     return mine
 
 
-@retry_transient
-def _move_on(due: Sequence[DeliveryAttempt], later: datetime | None, *, now: datetime) -> list[DeliveryAttempt]:
+def _age(attempt: DeliveryAttempt, now: datetime) -> timedelta:
+    return now - (attempt.finished_at or attempt.started_at)
+
+
+def _move_on(due: Sequence[DeliveryAttempt], later: datetime | None) -> list[DeliveryAttempt]:
+    """Those that nobody else moved on. On SQL we hold them all."""
+    rows = DeliveryAttempt.objects
     if not has_transactions():
-        rows = DeliveryAttempt.objects
         return [one for one in due if rows.filter(pk=one.pk, poll_at=one.poll_at).update(poll_at=later)]
-    still_due = DeliveryAttempt.objects.filter(pk__in=bulk.keys([one.pk for one in due]), poll_at__lte=now)
-    taken = bulk.take(still_due, {"poll_at": later})
-    deliveries = {one.pk: one.delivery for one in due}
-    for one in taken:
-        one.delivery = deliveries[one.pk]
-    return taken
+    rows.filter(pk__in=bulk.keys([one.pk for one in due])).update(poll_at=later)
+    return list(due)
 
 
 def _claim_wallet(name: str, *, now: datetime) -> bool:
@@ -168,10 +189,7 @@ async def _ask_all(attempts: Iterable[DeliveryAttempt]) -> list[Receipt | None]:
         async with slots:
             return await _ask(attempt)
 
-    try:
-        return await asyncio.gather(*map(ask, attempts))
-    finally:
-        await routing.close()
+    return await asyncio.gather(*map(ask, attempts))
 
 
 async def _ask(attempt: DeliveryAttempt) -> Receipt | None:
@@ -184,10 +202,3 @@ async def _ask(attempt: DeliveryAttempt) -> Receipt | None:
             carrier.transport, carrier.headers, attempt.carrier_message_id, to=attempt.delivery.address
         )
     return None
-
-
-async def _wallet(carrier: Fast2SMSCarrier) -> float | None:
-    try:
-        return await fast2sms_status.wallet(carrier.transport, carrier.headers)
-    finally:
-        await carrier.transport.close()

@@ -40,20 +40,25 @@ class Chores:
     def __init__(self, chores: Sequence[Chore]) -> None:
         self._chores = chores
         self._left_out: dict[str, float] = {}
+        self._round: list[Chore] = []
         self._rests_until = -math.inf
         self._coming: datetime | None = None
 
     def run(self, *, give_way: Callable[[], bool], workers: int = 1) -> None:
-        """One portion of each, until `give_way` says that something more urgent waits; nothing so soon after the last.
+        """One portion of each, until `give_way` says that something more urgent waits; nothing so soon after the last
+        round.
 
+        The next run goes on with the chore at which this one gave way: each has its turn where something always waits.
         `workers` is how many processes do these chores.
         """
         if time.monotonic() < self._rests_until:
             return
-        for number, chore in enumerate(self._current()):
-            if number and give_way():
-                return
+        self._round = self._round or self._current()
+        while self._round:
+            chore = self._round.pop(0)
             self._try(chore, chore.work)
+            if self._round and give_way():
+                return
         self._coming = self._earliest()
         behind = self._coming is not None and self._coming <= clock.now()
         rest = REST_SECONDS if behind else min(REST_SECONDS * workers, MOST_REST_SECONDS)

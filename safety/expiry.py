@@ -83,9 +83,9 @@ class Quarantine:
 _quarantine = Quarantine()
 
 
-def cycle(*, batch: int = BATCH) -> CycleResult:
-    """Complete what a crash left half-done, then expire up to `batch` due timers."""
-    repaired = repair()
+def cycle(*, batch: int = BATCH, repairing: bool = True) -> CycleResult:
+    """Complete what a crash left half-done (if `repairing`), then expire up to `batch` due timers."""
+    repaired = repair() if repairing else CycleResult()
     ids = due_ids(batch, now=clock.now())
     expired = expire(ids[:VANGUARD]) + expire(ids[VANGUARD:])
     return repaired + expired + CycleResult(full=len(ids) == batch)

@@ -154,9 +154,15 @@ class Transport:
             if data is not None:
                 body = _form(data)
                 sent.setdefault("Content-Type", "application/x-www-form-urlencoded")
-            if method == "POST" and self._proxy is None:
-                return await self._post(path, body or b"", _checked(sent))
-            return await self._ask(method, path, body, _checked(sent))
+            if self._proxy is not None:
+                return await self._ask(method, path, body, _checked(sent))
+            try:
+                return await self._exchange(method, path, body, _checked(sent))
+            except aiohttp.ClientConnectionError as error:
+                # Mostly a pooled connection that the other side had closed. To read once more is safe.
+                if method != "GET" or isinstance(error, (*_NEVER_LEFT, TimeoutError)):
+                    raise
+                return await self._exchange(method, path, body, _checked(sent))
         except (aiohttp.ClientError, OSError, ValueError) as error:  # a TimeoutError is an OSError
             raise _failure(error) from error
 
@@ -166,13 +172,15 @@ class Transport:
         if line is not None:
             await line.session.close()
 
-    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Reply:
+    async def _exchange(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
         """One write, one read, over a pooled connection.
 
-        The session's own way to post costs three times the processor time, and sends are what a dispatcher spends its
+        The session's own way costs three times the processor time, and requests are what a dispatcher spends its
         time on. Looked-up names, TLS, the pool and the parser are aiohttp's here too.
         """
-        head = _head(self._base_url, path)
+        head = _head(method, self._base_url, path)
+        if body is not None or method != "GET":
+            headers = {**headers, "Content-Length": str(len(body or b""))}
         lines = "".join([f"{name}: {value}\r\n" for name, value in {**_ALWAYS, **headers}.items()])
         line = self._line()
         try:
@@ -184,7 +192,7 @@ class Transport:
             if protocol is None or protocol.transport is None or protocol.transport.is_closing():
                 raise aiohttp.ClientConnectionResetError("the connection is closing")
             protocol.set_response_params()
-            protocol.transport.write(f"{head}{lines}Content-Length: {len(body)}\r\n\r\n".encode("ascii") + body)
+            protocol.transport.write(f"{head}{lines}\r\n".encode("ascii") + (body or b""))
             async with asyncio.timeout(self._read_timeout):
                 message, payload = await protocol.read()
                 while message.code < 200 and message.code != 101:
@@ -198,7 +206,7 @@ class Transport:
         return Reply(message.code, cast("Mapping[str, str]", message.headers), content.decode("utf-8", "replace"))
 
     async def _ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
-        """Through the session, which asks once more where a pooled connection turns out to be closed."""
+        """Through the session, which knows how to ask a proxy."""
         async with (
             asyncio.timeout(self._longest),
             self._line().session.request(
@@ -227,10 +235,10 @@ class Transport:
 
 
 @functools.lru_cache(maxsize=1000)
-def _head(base_url: str, path: str) -> str:
-    """The first lines of a POST. Raises ValueError for an address that can't be."""
+def _head(method: str, base_url: str, path: str) -> str:
+    """The first lines of a request. Raises ValueError for an address that can't be."""
     url = URL(base_url + path)
-    return f"POST {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"
+    return f"{method} {url.raw_path_qs} HTTP/1.1\r\nHost: {url.host_port_subcomponent}\r\n"
 
 
 def _certificates() -> ssl.SSLContext:

@@ -723,6 +723,39 @@ def test_connection_is_replaced_when_the_carrier_closed_it(name: str) -> None:
         assert second.connections == 1
 
 
+@pytest.mark.parametrize(("method", "again"), [("GET", True), ("POST", False)])
+def test_only_what_is_safe_is_asked_again_where_the_carrier_closed_the_connection_meanwhile(
+    method: str, again: bool
+) -> None:
+    """It closes each connection when a second request comes on it: whether that one was read, nobody knows."""
+    requests_: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests_.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        requests_.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.close()
+
+    async def run() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        line = transport.Transport(f"http://127.0.0.1:{port}")
+        assert (await line.request(method, "/a?b=c")).fields() == {}
+        if again:
+            assert (await line.request(method, "/a?b=c")).fields() == {}
+        else:
+            with pytest.raises(transport.TransportError) as failure:
+                await line.request(method, "/a?b=c")
+            assert failure.value.outcome is Outcome.UNKNOWN
+        await line.close()
+        server.close()
+
+    asyncio.run(run())
+    assert [request.split(b"\r\n")[0].decode() for request in requests_] == [f"{method} /a?b=c HTTP/1.1"] * (2 + again)
+    # RFC 9110, 8.6: sent with a method that may have a body, also where it has none.
+    assert all((b"Content-Length: 0" in request) == (method == "POST") for request in requests_)
+
+
 @BOTH
 def test_connection_that_idled_too_long_is_replaced(
     local: LocalCarrier, name: str, monkeypatch: pytest.MonkeyPatch

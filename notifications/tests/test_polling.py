@@ -5,6 +5,7 @@ import base64
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 import pytest
+from django.db import connections
 
 from casualmeet import clock
 from notifications import polling, receipts
@@ -22,6 +24,7 @@ from notifications.carriers.transport import Transport
 from notifications.models import CarrierHealth, DeliveryAttempt, Notification
 from notifications.tests.deliveries import BRITISH, INDIAN, SID, accepted, attempt, delivery, seen
 from safety.tests.factories import PersonFactory
+from testing.database import in_hand
 
 ACCOUNT = "AC" + "0123456789abcdef" * 2
 CALL_SID = "CA" + "0123456789abcdef" * 2
@@ -375,19 +378,33 @@ class TestPollDue:
             assert (seen(one).receipt, seen(one.delivery).status) == ("", "accepted"), answer
             assert seen(one).poll_at > clock.now()
 
-    def test_two_processes_ask_once(self, carrier: Carrier, monkeypatch: pytest.MonkeyPatch) -> None:
-        one = self.due()
+    def test_several_processes_ask_about_each_once(self, carrier: Carrier, transactional_db: None) -> None:
+        due = {self.due().pk for _ in range(40)}
         now = clock.now()
-        claim = polling._claim
+        barrier = threading.Barrier(4)
 
-        def claimed_by_another(due: Sequence[DeliveryAttempt], *, now: datetime) -> list[DeliveryAttempt]:
-            assert claim([seen(one) for one in due], now=now)
-            return claim(due, now=now)
+        def ask(_: int) -> list[UUID]:
+            try:
+                barrier.wait()
+                claimed: list[UUID] = []
+                while some := polling._claim(5, now=now):
+                    claimed += [one.pk for one in some]
+                return claimed
+            finally:
+                connections.close_all()
 
-        monkeypatch.setattr(polling, "_claim", claimed_by_another)
-        assert polling.poll_due(now, 10) == 0
-        assert carrier.asked == []
-        assert seen(one).poll_at > now
+        with ThreadPoolExecutor(4) as pool:
+            claimed = [pk for some in pool.map(ask, range(4)) for pk in some]
+        assert len(claimed) == 40
+        assert set(claimed) == due
+        assert not DeliveryAttempt.objects.filter(poll_at__lte=now).exists()
+
+    def test_what_another_process_has_in_hand_is_passed_over(self, carrier: Carrier, transactional_db: None) -> None:
+        """Else all of them would take the same batch, and all but one would ask about nothing."""
+        held, *others = [self.due() for _ in range(3)]
+        with in_hand(DeliveryAttempt.objects.filter(pk=held.pk), keep=False, poll_at=None):
+            assert {one.pk for one in polling._claim(2, now=clock.now())} == {one.pk for one in others}
+        assert [one.pk for one in polling._claim(2, now=clock.now())] == [held.pk]
 
     def test_p6_a_failure_whose_consequence_a_crash_prevented_is_made_good(self, carrier: Carrier) -> None:
         one = self.due(INDIAN, carrier="fast2sms", carrier_message_id=REQUEST_ID)

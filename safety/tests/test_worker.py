@@ -150,6 +150,15 @@ def test_the_worker_sleeps_until_the_earliest_deadline_but_no_longer_than_the_po
     assert len(stop.slept) == 3
 
 
+def test_after_some_timers_the_worker_rests_and_looks_for_more_at_once(stop: Any) -> None:
+    """No database: what comes next is found by the next cycle."""
+    from safety.management.commands.run_timer_worker import _sleep
+
+    for advised in (0.02, 5.0):
+        _sleep(stop, expiry.CycleResult(processed=1), 60.0, Chores([]), advised)
+    assert stop.slept == [0.02, 0.25]
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize(("advised", "rest"), [(0.02, 0.02), (5.0, 0.25)])
 def test_the_worker_rests_a_little_before_a_deadline_that_has_come_already(

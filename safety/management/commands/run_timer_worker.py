@@ -9,6 +9,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from casualmeet import clock
+from casualmeet.db import has_transactions
 from notifications import dispatch
 from ops import beats, metrics
 from ops.chores import Chore, Chores
@@ -21,6 +22,8 @@ CHORES = (
     Chore("escalation", lambda: escalation.advance_due(clock.now()), escalation.next_wave),
     Chore("check prompts", lambda: prompts.send_due(clock.now()), prompts.next_at),
     Chore("stopped texts", lambda: stops.tell_due(clock.now()), stops.next_at),
+    # Where a crash can leave some each cycle looks too; where nothing can, its three looks were a tenth of a cycle.
+    Chore("half-done alarms", expiry.repair, lambda: None),
 )
 MOST_REST_SECONDS = 0.25
 
@@ -86,7 +89,7 @@ class Command(BaseCommand):
 
 def _turn(chores: Chores, *, batch: int, workers: int) -> expiry.CycleResult:
     """The expiry first; the rest only when no timer is due any more."""
-    result = expiry.cycle(batch=batch)
+    result = expiry.cycle(batch=batch, repairing=not has_transactions())
     if not result.full:
         chores.run(give_way=_expiry_due, workers=workers)
     return result
@@ -100,9 +103,13 @@ def _expiry_due() -> bool:
 def _sleep(stop: threading.Event, result: expiry.CycleResult, poll: float, chores: Chores, rest: float) -> None:
     """Until the earliest coming deadline or chore or the poll interval, whichever is first; a full batch means go on.
 
-    `rest` is for how many seconds timers that come due may gather.
+    `rest` is for how many seconds timers that come due may gather. After a cycle that had something to do there is no
+    look at what comes next: under load that is always the next timer, and a cycle finds it as well.
     """
     if result.full:
+        return
+    if result.processed:
+        stop.wait(min(rest, MOST_REST_SECONDS))
         return
     coming = [at for at in (expiry.next_deadline(), chores.next_at()) if at is not None]
     until = (min(coming) - clock.now()).total_seconds() if coming else poll
