@@ -66,6 +66,12 @@ def first_due(now: datetime) -> int | None:
 
 
 @retry_transient
+def others_due(now: datetime) -> bool:
+    """Whether anything but an SOS is to go now; asked beside an SOS, for the same reason."""
+    return Delivery.objects.due(now, urgent=False).order_by().exists()
+
+
+@retry_transient
 def claim_jobs(limit: int, *, urgent: bool, now: datetime) -> list[Job]:
     """Take up to `limit` due deliveries under a lease, each with a committed open attempt (P5, P6).
 

@@ -24,7 +24,7 @@ from notifications.answers import finish, finish_found
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome
 from notifications.carriers.loop import CarrierLoop
-from notifications.claims import LONGEST_ASKING, Job, claim_jobs, first_due, hand_back
+from notifications.claims import LONGEST_ASKING, Job, claim_jobs, first_due, hand_back, others_due
 from notifications.lanes import Lane
 from notifications.models import Channel, DeliveryAttempt, Priority
 from notifications.recovery import recover_leases
@@ -130,7 +130,9 @@ class Dispatcher:
         if first is None:
             return 0
         claimed = 0
-        for urgent in (True, False) if first == Priority.SOS else (False,):
+        for urgent in (True, False):
+            if not (first == Priority.SOS if urgent else first != Priority.SOS or others_due(now)):
+                continue
             ahead = self.concurrency if urgent else max(self.concurrency, min(MOST_AHEAD, self._pace.in_time))
             jobs = claim_jobs(self.concurrency + ahead - self._in_flight[urgent], urgent=urgent, now=now)
             self._submit(jobs, urgent=urgent)

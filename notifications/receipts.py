@@ -9,14 +9,14 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Case, F, Q, Value, When
 
 from casualmeet import logs
-from casualmeet.db import retry_transient, storable
+from casualmeet.db import has_transactions, retry_transient, storable
 from notifications import live, optouts, wake
 from notifications.carriers.base import ErrorClass
 from notifications.carriers.errors import twilio_error
@@ -75,7 +75,7 @@ def record_all(
         higher = Q(receipt_rank__lt=rank)
         if status == "delivered":
             higher |= Q(receipt__in=[*FAILED, "canceled"])
-        changes = {
+        changes: dict[str, Any] = {
             "receipt": status,
             "receipt_rank": rank,
             "receipt_code": storable(code)[:40] if status in FAILED else "",
@@ -84,6 +84,9 @@ def record_all(
                 When(carrier_message_id="", then=Value(storable(message_id)[:80])), default=F("carrier_message_id")
             ),
         }
+        if rank >= FINAL and has_transactions():
+            # Where all rolls back together it need not wait until the rest is written: one version less of each row.
+            changes["poll_at"] = None
         outranked = DeliveryAttempt.objects.filter(higher, pk__in=attempt_ids, carrier=carrier)
         updated = outranked.update(**changes)
         if not updated:
@@ -125,7 +128,7 @@ def _follow_all(attempts: Sequence[DeliveryAttempt], *, now: datetime) -> bool:
         reached([attempt.delivery_id for attempt in some], carrier=carrier, now=now)
     # Last: until then a crash leaves the attempts to the poll.
     keys = [attempt.pk for attempt in attempts]
-    DeliveryAttempt.objects.filter(pk__in=keys, receipt_rank__gte=FINAL).update(poll_at=None)
+    DeliveryAttempt.objects.filter(pk__in=keys, receipt_rank__gte=FINAL, poll_at__isnull=False).update(poll_at=None)
     return queued
 
 

@@ -29,6 +29,8 @@ COLLECT_AFTER = 50_000
 RESTS = 0.5
 # A new one for each cycle of a busy worker would take longer than its statements.
 CONNECTION_SECONDS = 60.0
+# How long a connection that has just answered is taken to be still there. Should it not, the cycle fails and is done again.
+SURE_SECONDS = 1.0
 
 
 def stop_on_signals() -> threading.Event:
@@ -53,19 +55,22 @@ def run_cycles(
 
     `beat` is the worker's heartbeat, which tells that a cycle has ended well; without one it works beside another.
 
-    A connection is kept from cycle to cycle, for a minute at most, and looked at before each: after a restart of the
-    database the next one gets a fresh one.
+    A connection is kept from cycle to cycle, for a minute at most, and looked at before each, once a second at most: after
+    a restart of the database the next one gets a fresh one.
     What the process has loaded by now is left out of all later searches for garbage.
     """
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER)
-    kept_until = -math.inf
+    kept_until = sure_until = -math.inf
     while not stop.is_set():
         alive.beat()
         try:
-            if time.monotonic() > kept_until or not _usable():
+            now = time.monotonic()
+            if now > kept_until or (now > sure_until and not _usable()):
                 close_old_connections()
-                kept_until = time.monotonic() + CONNECTION_SECONDS
+                kept_until = now + CONNECTION_SECONDS
+            if now > sure_until:
+                sure_until = now + SURE_SECONDS
             clock.now()
             started = time.perf_counter()
             with metrics.cycle(beat.role if beat else "beside"):

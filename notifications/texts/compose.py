@@ -227,16 +227,14 @@ def _alert(scene: Scene) -> Draft:
 def events(scene: Scene, *, late: str) -> list[str]:
     """What happened and when, fullest first."""
     happened, where = scene.facts.happened_at, scene.where
-    return [
-        form.format(
-            time=moments.clock_zone(happened, where),
-            clock=moments.clock(happened, where),
-            date=moments.day(happened, where),
-            late=scene.words.late.format(age=late) if late else "",
-            how=scene.how,
-        )
-        for form in scene.words.events[scene.facts.kind]
-    ]
+    said = {
+        "time": moments.clock_zone(happened, where),
+        "clock": moments.clock(happened, where),
+        "date": moments.day(happened, where),
+        "late": scene.words.late.format(age=late) if late else "",
+        "how": scene.how,
+    }
+    return [form.format(**said) for form in scene.words.events[scene.facts.kind]]
 
 
 def positions(scene: Scene, forms: PositionWording, *, zoned: bool) -> list[str]:
