@@ -96,14 +96,20 @@ class Dispatcher:
         return self._lanes[False].stock >= self.concurrency
 
     def cycle(self) -> Counts:
-        """Store the answers that came, take over what dead dispatchers left, and fill the free slots."""
+        """Store the answers that came, take over what dead dispatchers left, and fill the free slots.
+
+        Storing takes longer than claiming, so an SOS that is due is claimed first.
+        """
+        self._collect_answers()
+        now = clock.now()
+        claimed = self._claim(urgent=True, now=now) if self._unstored and first_due(now) == Priority.SOS else 0
         finished = self._store_answers()
         self._pace.note(finished)
-        now = clock.now()
+        now = clock.now()  # what those answers call for is due by now
         if now.timestamp() - self._recovered_at > RECOVERY_SECONDS:
             recover_leases(now)
             self._recovered_at = now.timestamp()
-        return Counts(claimed=self._fill_slots(now), finished=finished)
+        return Counts(claimed=claimed + self._fill_slots(now), finished=finished)
 
     def drain(self) -> None:
         """Work until nothing is due and no call is out; for `--once` and for tests."""
@@ -129,15 +135,17 @@ class Dispatcher:
         first = first_due(now)
         if first is None:
             return 0
-        claimed = 0
-        for urgent in (True, False):
-            if not (first == Priority.SOS if urgent else first != Priority.SOS or others_due(now)):
-                continue
-            ahead = self.concurrency if urgent else max(self.concurrency, min(MOST_AHEAD, self._pace.in_time))
-            jobs = claim_jobs(self.concurrency + ahead - self._in_flight[urgent], urgent=urgent, now=now)
-            self._submit(jobs, urgent=urgent)
-            claimed += len(jobs)
+        claimed = self._claim(urgent=True, now=now) if first == Priority.SOS else 0
+        if first != Priority.SOS or others_due(now):
+            claimed += self._claim(urgent=False, now=now)
         return claimed
+
+    def _claim(self, *, urgent: bool, now: datetime) -> int:
+        """Fill the slots of one lane, and what it claims ahead; returns with how many."""
+        ahead = self.concurrency if urgent else max(self.concurrency, min(MOST_AHEAD, self._pace.in_time))
+        jobs = claim_jobs(self.concurrency + ahead - self._in_flight[urgent], urgent=urgent, now=now)
+        self._submit(jobs, urgent=urgent)
+        return len(jobs)
 
     def _submit(self, jobs: list[Job], *, urgent: bool) -> None:
         self._in_flight[urgent] += len(jobs)
@@ -172,12 +180,16 @@ class Dispatcher:
         if not wake.work.is_set():
             wake.work.set()
 
-    def _store_answers(self) -> int:
-        """Only an answer that is stored leaves `_unstored`; a database that is away raises here."""
+    def _collect_answers(self) -> None:
+        """An answer that came makes room for another call."""
         while not self._answers.empty():
             result, urgent = self._answers.get()
             self._unstored.append(result)
             self._in_flight[urgent] -= 1
+
+    def _store_answers(self) -> int:
+        """Only an answer that is stored leaves `_unstored`; a database that is away raises here."""
+        self._collect_answers()
         results = self._unstored
         if results:
             _store(results)

@@ -1,5 +1,6 @@
 """The dispatcher against a local carrier that misbehaves the way carriers do (P5 to P8, P13, P14)."""
 
+import contextlib
 import random
 import threading
 import time
@@ -358,6 +359,29 @@ class TestP8Priority:
         wait_until(lambda: dispatcher.cycle().finished and seen(alert).status == "accepted")
         assert sent == [Kind.SOS]
         release.set()
+        dispatcher.close()
+
+    def test_p8_an_sos_reaches_the_carrier_before_the_answers_of_others_are_stored(
+        self, carrier: LocalCarrier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = make("+447700900001")
+        dispatcher = Dispatcher(concurrency=1)
+        dispatcher.cycle()
+        wait_until(lambda: not dispatcher._answers.empty())
+        make("+447700900999")
+        finish = answers.finish
+        before: list[str] = []
+
+        def slow(answered: Any, **more: Any) -> None:
+            with contextlib.suppress(TimeoutError):
+                before.extend(entry.to for entry in carrier.wait_for(2, timeout=5))
+            finish(answered, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(dispatch, "finish", slow)
+            assert dispatcher.cycle() == dispatch.Counts(claimed=1, finished=1)
+        assert before == ["+447700900001", "+447700900999"]
+        assert seen(first).status == "accepted"
         dispatcher.close()
 
     def test_p8_all_clears_go_between_alerts_and_invitations(self, carrier: LocalCarrier) -> None:
