@@ -1,7 +1,7 @@
 """PostgreSQL's vacuum, for tables whose rows soon leave the index that the workers look into.
 
 An expired timer's entry stays in the index of live ones until a vacuum, and each look for the next one passes over it:
-1,500 pages instead of 3 after half an hour of 100 a second. By default that vacuum comes when a fifth of a table has
+287 pages instead of 3 after five minutes of 100 a second. By default that vacuum comes when a fifth of a table has
 changed, and leaves the indexes alone where a fiftieth has.
 """
 

@@ -31,6 +31,8 @@ AGES: Final = (timedelta(seconds=90), timedelta(minutes=5), timedelta(minutes=15
 ASKED: Final = ("twilio", "twilio-voice", "fast2sms")
 BATCH: Final = 100
 AT_ONCE: Final = 10
+# After this many seconds a round begins no more questions: the longest takes 25 s, and a worker that is to stop has 45.
+ROUND_SECONDS: Final = 15.0
 
 WALLET_EVERY: Final = timedelta(minutes=5)
 # Empty: passed over until the next look at the wallet.
@@ -82,14 +84,17 @@ def poll_due(now: datetime, limit: int, *, run: Runner = _in_a_loop_of_its_own) 
     to_ask = [
         attempt for attempt in mine if attempt.receipt_rank < receipts.FINAL or attempt.receipt in receipts.FAILED
     ]
-    if to_ask:
-        alike: dict[tuple[str, Receipt], list[UUID]] = defaultdict(list)
-        for attempt, receipt in zip(to_ask, run(_ask_all(to_ask)), strict=True):
-            if receipt is not None:
-                alike[attempt.carrier, receipt].append(attempt.pk)
-        for (carrier, receipt), ids in alike.items():
-            _record(ids, receipt, carrier=carrier, now=now)
-    return len(to_ask)
+    if not to_ask:
+        return 0
+    said: dict[UUID, Receipt | None] = run(_ask_all(to_ask))
+    _leave_due([attempt.pk for attempt in to_ask if attempt.pk not in said], now=now)
+    alike: dict[tuple[str, Receipt], list[UUID]] = defaultdict(list)
+    for attempt in to_ask:
+        if (receipt := said.get(attempt.pk)) is not None:
+            alike[attempt.carrier, receipt].append(attempt.pk)
+    for (carrier, receipt), ids in alike.items():
+        _record(ids, receipt, carrier=carrier, now=now)
+    return len(said)
 
 
 @retry_transient
@@ -149,6 +154,13 @@ def _move_on(due: Sequence[DeliveryAttempt], later: datetime | None) -> list[Del
     return list(due)
 
 
+@retry_transient
+def _leave_due(attempt_ids: Sequence[UUID], *, now: datetime) -> None:
+    """Those that a slow carrier left no time for: the next round asks about them."""
+    if attempt_ids:
+        DeliveryAttempt.objects.filter(_OPEN, pk__in=bulk.keys(attempt_ids)).update(poll_at=now)
+
+
 def _claim_wallet(name: str, *, now: datetime) -> bool:
     due = CarrierHealth.objects.filter(Q(balance_at__isnull=True) | Q(balance_at__lte=now - WALLET_EVERY), name=name)
     if due.update(balance_at=now):
@@ -182,14 +194,19 @@ def _record_alone(attempt_id: UUID, receipt: Receipt, *, carrier: str, now: date
         logger.exception("What the carrier said about attempt %s can't be stored", attempt_id)
 
 
-async def _ask_all(attempts: Iterable[DeliveryAttempt]) -> list[Receipt | None]:
-    slots = asyncio.Semaphore(AT_ONCE)
+async def _ask_all(attempts: Iterable[DeliveryAttempt]) -> dict[UUID, Receipt | None]:
+    """What the carriers said, by attempt; those that could not be asked about in time are not in it."""
+    slots, time = asyncio.Semaphore(AT_ONCE), asyncio.get_running_loop().time
+    until = time() + ROUND_SECONDS
+    said: dict[UUID, Receipt | None] = {}
 
-    async def ask(attempt: DeliveryAttempt) -> Receipt | None:
+    async def ask(attempt: DeliveryAttempt) -> None:
         async with slots:
-            return await _ask(attempt)
+            if time() < until:
+                said[attempt.pk] = await _ask(attempt)
 
-    return await asyncio.gather(*map(ask, attempts))
+    await asyncio.gather(*map(ask, attempts))
+    return said
 
 
 async def _ask(attempt: DeliveryAttempt) -> Receipt | None:

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -55,11 +56,12 @@ MALFORMED: list[tuple[int, Any]] = [
 
 
 class Carrier:
-    """A local carrier that answers what it is told to; `asked` holds the requests."""
+    """A local carrier that answers what it is told to, after `seconds`; `asked` holds the requests."""
 
     def __init__(self) -> None:
         self.answers: dict[str, tuple[int, Any]] = {}
         self.asked: list[tuple[str, str, dict[str, str]]] = []
+        self.seconds = 0.0
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -69,6 +71,7 @@ class Carrier:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 self.rfile.read(int(headers.get("content-length", 0)))
                 outer.asked.append((self.command, self.path, headers))
+                time.sleep(outer.seconds)
                 status, body = outer.answers.get(urlsplit(self.path).path, (404, {"code": 20404}))
                 content = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
@@ -398,6 +401,22 @@ class TestPollDue:
         assert len(claimed) == 40
         assert set(claimed) == due
         assert not DeliveryAttempt.objects.filter(poll_at__lte=now).exists()
+
+    def test_what_a_slow_carrier_leaves_no_time_for_is_asked_in_the_next_round(
+        self, carrier: Carrier, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A worker that is to stop must not wait for a hundred answers that don't come."""
+        monkeypatch.setattr(polling, "AT_ONCE", 1)
+        monkeypatch.setattr(polling, "ROUND_SECONDS", 0.3)
+        carrier.answers[MESSAGE] = 200, {"sid": SID, "status": "delivered"}
+        carrier.seconds = 0.4
+        rows = [self.due() for _ in range(3)]
+        now = clock.now()
+        for left in (2, 1, 0):
+            assert polling.poll_due(now, 10) == 1
+            assert DeliveryAttempt.objects.filter(poll_at__lte=now).count() == left
+        assert len(carrier.asked) == 3
+        assert {seen(one.delivery).status for one in rows} == {"delivered"}
 
     def test_what_another_process_has_in_hand_is_passed_over(self, carrier: Carrier, transactional_db: None) -> None:
         """Else all of them would take the same batch, and all but one would ask about nothing."""
