@@ -128,11 +128,13 @@ class Dispatcher:
         while self._calls.busy:
             wake.work.wait(timeout=CLOSING_LOOK_SECONDS)
             wake.work.clear()
+            self._collect_answers()
             try:
                 self._store_answers()
             except DatabaseError:
                 logger.exception("Answers can't be stored yet")
         self._calls.close()
+        self._collect_answers()
         self._store_answers()
 
     def _fill_slots(self, now: datetime) -> int:
@@ -193,7 +195,6 @@ class Dispatcher:
 
     def _store_answers(self) -> int:
         """Only an answer that is stored leaves `_unstored`; a database that is away raises here."""
-        self._collect_answers()
         results = self._unstored
         if results:
             _store(results)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q
 
 from casualmeet import bulk
@@ -42,21 +42,11 @@ EMPTY_WALLET_PAUSE: Final = timedelta(minutes=5)
 _OPEN: Final = Q(receipt_rank__lt=receipts.FINAL) | Q(receipt__in=receipts.FAILED)
 
 
-def _in_a_loop_of_its_own(call: Coroutine[Any, Any, Any]) -> Any:
-    async def closing() -> Any:
-        try:
-            return await call
-        finally:
-            await routing.close()
-
-    return asyncio.run(closing())
-
-
-# Runs what asks a carrier. A caller who asks often has an event loop whose connections stay open.
+# Runs what asks a carrier, in an event loop whose connections stay open between rounds.
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-def run_once(now: datetime, *, run: Runner = _in_a_loop_of_its_own) -> int:
+def run_once(now: datetime, *, run: Runner) -> int:
     """Ask all that is due now, at most a batch; returns how many messages were asked for. Call it every second or so."""
     asked = poll_due(now, BATCH, run=run)
     check_wallet(now, run=run)
@@ -76,7 +66,7 @@ def ask_soon(carrier: str, message_ids: Sequence[str], *, now: datetime) -> int:
     return known.count()
 
 
-def poll_due(now: datetime, limit: int, *, run: Runner = _in_a_loop_of_its_own) -> int:
+def poll_due(now: datetime, limit: int, *, run: Runner) -> int:
     """Ask the carriers for up to `limit` messages whose time has come; returns how many were asked for."""
     mine = _claim(limit, now=now)
     # A crash, or a race with the answer to the call, may have left a receipt without what follows from it.
@@ -98,7 +88,7 @@ def poll_due(now: datetime, limit: int, *, run: Runner = _in_a_loop_of_its_own) 
 
 
 @retry_transient
-def check_wallet(now: datetime, *, run: Runner = _in_a_loop_of_its_own) -> None:
+def check_wallet(now: datetime, *, run: Runner) -> None:
     """Every few minutes look what is left at Fast2SMS; tell the moderators before it is too little."""
     carrier = routing.get("fast2sms")
     if not isinstance(carrier, Fast2SMSCarrier) or not _claim_wallet(carrier.name, now=now):
@@ -125,9 +115,11 @@ def _claim(limit: int, *, now: datetime) -> list[DeliveryAttempt]:
 
     On PostgreSQL those that another process has in hand are passed over, so that several ask about different ones.
     """
-    due = DeliveryAttempt.objects.filter(poll_at__lte=now).select_related("delivery").order_by("poll_at")
-    if connection.features.has_select_for_update_skip_locked:
-        due = due.select_for_update(skip_locked=True, no_key=True, of=("self",))
+    due = DeliveryAttempt.objects.filter(poll_at__lte=now)
+    if not due.exists():  # mostly; on SQLite a transaction would keep all writers waiting for nothing
+        return []
+    due = due.select_related("delivery").order_by("poll_at")
+    due = due.select_for_update(skip_locked=True, no_key=True, of=("self",))
     with transaction.atomic():
         groups: dict[timedelta | None, list[DeliveryAttempt]] = defaultdict(list)
         for attempt in due[:limit]:

@@ -66,10 +66,10 @@ def run_cycles(
         alive.beat()
         try:
             now = time.monotonic()
-            if now > kept_until or (now > sure_until and not _usable()):
-                close_old_connections()
-                kept_until = now + CONNECTION_SECONDS
             if now > sure_until:
+                if now > kept_until or not _usable():
+                    close_old_connections()
+                    kept_until = now + CONNECTION_SECONDS
                 sure_until = now + SURE_SECONDS
             clock.now()
             started = time.perf_counter()
@@ -81,7 +81,7 @@ def run_cycles(
             wait(result, RESTS * took * (beat.workers if beat else 1))
         except Exception:
             logger.exception("The cycle failed; trying again")
-            kept_until = -math.inf
+            kept_until = sure_until = -math.inf
             stop.wait(FAILURE_WAIT_SECONDS)
     if beat:
         beat.end()

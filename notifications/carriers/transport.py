@@ -154,6 +154,8 @@ class Transport:
             if data is not None:
                 body = _form(data)
                 sent.setdefault("Content-Type", "application/x-www-form-urlencoded")
+            elif body is None and method != "GET":
+                body = b""  # its length is told (RFC 9110, 8.6)
             if self._proxy is not None:
                 return await self._ask(method, path, body, _checked(sent))
             try:
@@ -179,8 +181,8 @@ class Transport:
         time on. Looked-up names, TLS, the pool and the parser are aiohttp's here too.
         """
         head = _head(method, self._base_url, path)
-        if body is not None or method != "GET":
-            headers = {**headers, "Content-Length": str(len(body or b""))}
+        if body is not None:
+            headers = {**headers, "Content-Length": str(len(body))}
         lines = "".join([f"{name}: {value}\r\n" for name, value in {**_ALWAYS, **headers}.items()])
         line = self._line()
         try:

@@ -1,7 +1,7 @@
 """What the tests of the outbox and the dispatcher share: deliveries, carriers, a clock to be set forward by hand."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
@@ -52,6 +52,18 @@ class StubCarrier:
 
     async def close(self) -> None:
         pass
+
+
+def alone(call: Coroutine[Any, Any, Any]) -> Any:
+    """What the call returns, in an event loop that leaves no connections to carriers behind."""
+
+    async def closing() -> Any:
+        try:
+            return await call
+        finally:
+            await routing.close()
+
+    return asyncio.run(closing())
 
 
 def configure(settings: Any, server: LocalCarrier, **which: bool) -> None:

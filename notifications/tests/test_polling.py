@@ -24,6 +24,7 @@ from notifications.carriers.receipt import Receipt
 from notifications.carriers.transport import Transport
 from notifications.models import CarrierHealth, DeliveryAttempt, Notification
 from notifications.tests.deliveries import BRITISH, INDIAN, SID, accepted, attempt, delivery, seen
+from notifications.tests.sending import alone
 from safety.tests.factories import PersonFactory
 from testing.database import in_hand
 
@@ -326,14 +327,14 @@ class TestPollDue:
     def test_what_the_carrier_says_is_recorded(self, carrier: Carrier) -> None:
         carrier.answers[MESSAGE] = 200, {"sid": SID, "status": "delivered", "error_code": None}
         one = self.due()
-        assert polling.poll_due(clock.now(), 10) == 1
+        assert polling.poll_due(clock.now(), 10, run=alone) == 1
         assert (seen(one).receipt, seen(one).poll_at) == ("delivered", None)
         assert seen(one.delivery).status == "delivered"
 
     def test_fast2sms_is_asked_by_its_request_id(self, carrier: Carrier) -> None:
         carrier.answers[DLR] = 200, dlr("Failed")
         one = self.due(INDIAN, carrier="fast2sms", carrier_message_id=REQUEST_ID)
-        polling.poll_due(clock.now(), 10)
+        polling.poll_due(clock.now(), 10, run=alone)
         row = seen(one.delivery)
         assert (seen(one).receipt, seen(one).receipt_code) == ("failed", "as told")
         assert (row.status, row.carrier) == ("queued", "twilio")
@@ -342,7 +343,7 @@ class TestPollDue:
         carrier.answers[CALL] = 200, {"sid": CALL_SID, "status": "no-answer"}
         row = delivery(status="accepted", channel="voice", carrier="twilio-voice", finished_at=clock.now())
         one = attempt(row, carrier="twilio-voice", carrier_message_id=CALL_SID, poll_at=clock.now())
-        polling.poll_due(clock.now(), 10)
+        polling.poll_due(clock.now(), 10, run=alone)
         assert seen(one).receipt == "no-answer"
 
     def test_it_is_asked_for_at_90_s_at_5_and_at_15_minutes_and_then_no_more(self, carrier: Carrier) -> None:
@@ -350,8 +351,8 @@ class TestPollDue:
         begun = one.finished_at
         ages = []
         while (at := seen(one).poll_at) is not None:
-            assert polling.poll_due(at - timedelta(milliseconds=1), 10) == 0
-            assert polling.poll_due(at, 10) == 1
+            assert polling.poll_due(at - timedelta(milliseconds=1), 10, run=alone) == 0
+            assert polling.poll_due(at, 10, run=alone) == 1
             ages.append((at - begun).total_seconds())
         assert ages == [90, 300, 900]
         assert len(carrier.asked) == 3
@@ -361,7 +362,7 @@ class TestPollDue:
         carrier.answers[DLR] = 200, dlr("Delivered")
         now = one.started_at + timedelta(seconds=2)
         assert polling.ask_soon("fast2sms", [REQUEST_ID, "nobody"], now=now) == 1
-        assert polling.poll_due(now, 10) == 1
+        assert polling.poll_due(now, 10, run=alone) == 1
         assert seen(one.delivery).status == "delivered"
 
     def test_a_late_delivery_corrects_a_failure(self, carrier: Carrier) -> None:
@@ -369,7 +370,7 @@ class TestPollDue:
         receipts.record(one.pk, "failed", code="", carrier="fast2sms", now=clock.now())
         carrier.answers[DLR] = 200, dlr("Delivered")
         polling.ask_soon("fast2sms", [REQUEST_ID], now=clock.now())
-        polling.poll_due(clock.now(), 10)
+        polling.poll_due(clock.now(), 10, run=alone)
         assert seen(one.delivery).status == "delivered"
 
     def test_a_malformed_answer_leaves_everything_to_the_next_time(self, carrier: Carrier) -> None:
@@ -377,7 +378,7 @@ class TestPollDue:
         for answer in MALFORMED:
             carrier.answers[MESSAGE] = answer
             DeliveryAttempt.objects.update(poll_at=clock.now())
-            assert polling.poll_due(clock.now(), 10) == 1
+            assert polling.poll_due(clock.now(), 10, run=alone) == 1
             assert (seen(one).receipt, seen(one.delivery).status) == ("", "accepted"), answer
             assert seen(one).poll_at > clock.now()
 
@@ -407,13 +408,13 @@ class TestPollDue:
     ) -> None:
         """A worker that is to stop must not wait for a hundred answers that don't come."""
         monkeypatch.setattr(polling, "AT_ONCE", 1)
-        monkeypatch.setattr(polling, "ROUND_SECONDS", 0.3)
+        monkeypatch.setattr(polling, "ROUND_SECONDS", 1.0)
         carrier.answers[MESSAGE] = 200, {"sid": SID, "status": "delivered"}
-        carrier.seconds = 0.4
+        carrier.seconds = 1.1
         rows = [self.due() for _ in range(3)]
         now = clock.now()
         for left in (2, 1, 0):
-            assert polling.poll_due(now, 10) == 1
+            assert polling.poll_due(now, 10, run=alone) == 1
             assert DeliveryAttempt.objects.filter(poll_at__lte=now).count() == left
         assert len(carrier.asked) == 3
         assert {seen(one.delivery).status for one in rows} == {"delivered"}
@@ -428,13 +429,13 @@ class TestPollDue:
     def test_p6_a_failure_whose_consequence_a_crash_prevented_is_made_good(self, carrier: Carrier) -> None:
         one = self.due(INDIAN, carrier="fast2sms", carrier_message_id=REQUEST_ID)
         DeliveryAttempt.objects.update(receipt="failed", receipt_rank=receipts.FINAL)
-        polling.poll_due(clock.now(), 10)
+        polling.poll_due(clock.now(), 10, run=alone)
         assert (seen(one.delivery).status, seen(one.delivery).carrier) == ("queued", "twilio")
 
     def test_what_is_known_to_be_delivered_is_not_asked_for(self, carrier: Carrier) -> None:
         one = self.due()
         DeliveryAttempt.objects.update(receipt="delivered", receipt_rank=receipts.FINAL)
-        assert polling.poll_due(clock.now(), 10) == 0
+        assert polling.poll_due(clock.now(), 10, run=alone) == 0
         assert carrier.asked == []
         assert (seen(one).poll_at, seen(one.delivery).status) == (None, "delivered")
 
@@ -451,7 +452,7 @@ class TestPollDue:
             return record(attempt_ids, *args, **more)
 
         monkeypatch.setattr(receipts, "record_all", fails)
-        polling.poll_due(clock.now(), 10)
+        polling.poll_due(clock.now(), 10, run=alone)
         assert seen(other.delivery).status == "delivered"
         assert seen(broken.delivery).status == "accepted"
 
@@ -468,7 +469,7 @@ class TestPollDue:
             return fail(row, *args)
 
         monkeypatch.setattr(receipts, "fail_after_acceptance", fails)
-        polling.poll_due(clock.now(), 10)
+        polling.poll_due(clock.now(), 10, run=alone)
         assert [seen(one.delivery).status for one in rows] == ["queued", "accepted", "queued"]
 
     @pytest.mark.django_db(transaction=True)  # as in a worker: in no transaction
@@ -485,7 +486,7 @@ class TestPollDue:
         later = clock.now() - timedelta(seconds=10)
         DeliveryAttempt.objects.filter(pk=young.pk).update(started_at=later, finished_at=later)
         now = clock.now()
-        assert polling.poll_due(now, 10) == 6
+        assert polling.poll_due(now, 10, run=alone) == 6
         assert [seen(one.delivery).status for one in texts] == ["delivered"] * 4
         assert [(seen(one).receipt, seen(one).poll_at) for one in texts] == [*[("delivered", None)] * 3, ("read", None)]
         assert [(row.status, row.carrier) for row in (seen(one.delivery) for one in failing)] == [
@@ -502,7 +503,7 @@ class TestPollDue:
             at = now - timedelta(seconds=seconds)
             DeliveryAttempt.objects.filter(pk=one.pk).update(started_at=at, finished_at=at)
             expected[one.pk] = at + timedelta(seconds=then) if then else None
-        assert polling.poll_due(now + timedelta(seconds=1), 10) == 4
+        assert polling.poll_due(now + timedelta(seconds=1), 10, run=alone) == 4
         assert {one.pk: one.poll_at for one in DeliveryAttempt.objects.all()} == expected
         assert set(DeliveryAttempt.objects.values_list("receipt", flat=True)) == {"sent"}
 
@@ -510,21 +511,21 @@ class TestPollDue:
         late = self.due()
         DeliveryAttempt.objects.update(poll_at=clock.now() - timedelta(minutes=1))
         self.due()
-        assert polling.poll_due(clock.now(), 1) == 1
+        assert polling.poll_due(clock.now(), 1, run=alone) == 1
         assert seen(late).poll_at > clock.now()
 
     def test_a_carrier_that_is_not_configured_any_more_is_not_asked(self, carrier: Carrier, settings: Any) -> None:
         settings.FAST2SMS_API_KEY = ""
         routing.reset()
         self.due(INDIAN, carrier="fast2sms", carrier_message_id=REQUEST_ID)
-        polling.poll_due(clock.now(), 10)
+        polling.poll_due(clock.now(), 10, run=alone)
         assert carrier.asked == []
 
     def test_one_round_looks_at_messages_and_wallet(self, carrier: Carrier) -> None:
         carrier.answers[WALLET] = 200, {"return": True, "wallet": "500"}
         self.due()
-        assert polling.run_once(clock.now()) == 1
-        assert polling.run_once(clock.now()) == 0
+        assert polling.run_once(clock.now(), run=alone) == 1
+        assert polling.run_once(clock.now(), run=alone) == 0
         assert sorted(carrier.paths()) == sorted([MESSAGE, WALLET])
 
     def test_pushes_and_simulated_texts_are_never_asked_for(self) -> None:
@@ -537,7 +538,7 @@ class TestWallet:
     def check(self, server: Carrier, rupees: str | None, *, minutes: float = 0) -> CarrierHealth | None:
         if rupees is not None:
             server.answers[WALLET] = 200, {"return": True, "wallet": rupees}
-        polling.check_wallet(clock.now() + timedelta(minutes=minutes))
+        polling.check_wallet(clock.now() + timedelta(minutes=minutes), run=alone)
         return CarrierHealth.objects.filter(name="fast2sms").first()
 
     def test_the_balance_is_kept_and_nothing_else_happens(self, carrier: Carrier) -> None:
@@ -570,7 +571,7 @@ class TestWallet:
     def test_an_empty_wallet_opens_the_circuit(self, carrier: Carrier, answer: dict[str, Any]) -> None:
         carrier.answers[WALLET] = 200, answer
         now = clock.now()
-        polling.check_wallet(now)
+        polling.check_wallet(now, run=alone)
         assert CarrierHealth.objects.get().open_until == now + timedelta(minutes=5)
 
     def test_a_circuit_that_is_open_for_longer_stays_so(self, carrier: Carrier) -> None:
