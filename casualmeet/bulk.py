@@ -17,8 +17,8 @@ from django.db.models.expressions import RawSQL
 M = TypeVar("M", bound=models.Model)
 
 
-def insert_or_ignore(model: type[models.Model], rows: Sequence[models.Model]) -> None:
-    """Insert the rows whose unique keys are not there yet."""
+def insert_or_ignore(model: type[models.Model], rows: Sequence[models.Model]) -> int:
+    """Insert the rows whose unique keys are not there yet; returns how many these were."""
     fields = model._meta.concrete_fields
     table, columns = _table(model), [_quoted(field) for field in fields]
     listed = ", ".join(columns)
@@ -36,6 +36,8 @@ def insert_or_ignore(model: type[models.Model], rows: Sequence[models.Model]) ->
                 f"FROM json_populate_recordset(NULL::{table}, %s::json) ON CONFLICT DO NOTHING",
                 [_json(fields, rows)],
             )
+        inserted: int = cursor.rowcount
+    return inserted
 
 
 @transaction.atomic(savepoint=False)  # Django lets no row be locked outside of a transaction

@@ -104,24 +104,24 @@ def retry_transient(function: Callable[P, R]) -> Callable[P, R]:
     return wrapper
 
 
-def insert_missing(model: type[M], rows: Sequence[M]) -> None:
-    """Insert the rows whose unique keys are not there yet; leave the others as they are.
+def insert_missing(model: type[M], rows: Sequence[M]) -> bool:
+    """Insert the rows whose unique keys are not there yet; leave the others as they are. Returns whether all were inserted.
 
     The keys decide, so it may be repeated after a crash and raced by others.
     """
     if not rows:
-        return
+        return True
     if connection.features.supports_ignore_conflicts:
-        bulk.insert_or_ignore(model, rows)
-        return
+        return bulk.insert_or_ignore(model, rows) == len(rows)
     present = set(model._default_manager.filter(pk__in=[row.pk for row in rows]).values_list("pk", flat=True))
     missing = [row for row in rows if row.pk not in present]
     try:
         model._default_manager.bulk_create(missing)
     except IntegrityError:
         # Another process inserts the same rows, or another key is taken: find out which, one by one.
-        for row in missing:
-            insert_one(row)
+        inserted = [insert_one(row) for row in missing]
+        return all(inserted) and not present
+    return not present
 
 
 def unheld(rows: Sequence[M]) -> list[M]:

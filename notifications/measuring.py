@@ -4,7 +4,7 @@ Called after the commit. What fails here is logged and costs nothing else.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -76,10 +76,8 @@ def _measure(attempts: Iterable[tuple[Delivery, DeliveryAttempt]], *, now: datet
             rows[pk] = FirstAcceptance(incident_id=pk, attempt_id=attempt.pk, accepted_at=now)
     if not rows:
         return
-    insert_missing(FirstAcceptance, [rows[pk] for pk in sorted(rows)])
-    ours = [row.attempt_id for row in rows.values()]
-    first = FirstAcceptance.objects.filter(pk__in=list(rows), attempt_id__in=ours).values_list("pk", flat=True)
-    for pk in first:
+    all_ours = insert_missing(FirstAcceptance, [rows[pk] for pk in sorted(rows)])
+    for pk in rows if all_ours else _ours(rows):
         seconds = max(0.0, (now - opened[pk]).total_seconds())
         metrics.FIRST_ACCEPT_SECONDS.observe(seconds)
         with logs.about(incident=pk):
@@ -87,6 +85,13 @@ def _measure(attempts: Iterable[tuple[Delivery, DeliveryAttempt]], *, now: datet
     if len(_known) > MOST_KNOWN:
         _known.clear()
     _known.update(rows)
+
+
+def _ours(rows: Mapping[UUID, FirstAcceptance]) -> list[UUID]:
+    """The incidents whose row is the one that this process wrote."""
+    attempts = [row.attempt_id for row in rows.values()]
+    found = FirstAcceptance.objects.filter(pk__in=list(rows), attempt_id__in=attempts)
+    return list(found.values_list("pk", flat=True))
 
 
 def _opened_at(delivery: Delivery) -> datetime:

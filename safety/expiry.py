@@ -86,21 +86,33 @@ _quarantine = Quarantine()
 def cycle(*, batch: int = BATCH, repairing: bool = True) -> CycleResult:
     """Complete what a crash left half-done (if `repairing`), then expire up to `batch` due timers."""
     repaired = repair() if repairing else CycleResult()
+    at_once = connection.features.has_select_for_update_skip_locked
+    return repaired + (_expire_at_once(batch) if at_once else _look_and_expire(batch))
+
+
+def _expire_at_once(batch: int) -> CycleResult:
+    """Look, lock and stamp in one statement. Timers that another worker, or a verb of the person, has in hand right now are
+    passed over: nobody waits for a lock.
+    """
+    expired = expire(min(batch, VANGUARD))
+    if expired.full and batch > VANGUARD:
+        expired = replace(expired, full=False) + expire(batch - VANGUARD)
+    return expired
+
+
+def _look_and_expire(batch: int) -> CycleResult:
+    """Look first: on SQLite a transaction keeps all writers waiting, and would mostly for nothing."""
     ids = due_ids(batch, now=clock.now())
-    expired = expire(ids[:VANGUARD]) + expire(ids[VANGUARD:])
-    return repaired + expired + CycleResult(full=len(ids) == batch)
+    return expire(ids[:VANGUARD]) + expire(ids[VANGUARD:]) + CycleResult(full=len(ids) == batch)
 
 
 def due_ids(batch: int, *, now: datetime) -> list[UUID]:
-    """The timers that are longest past their escalation time, without those that another worker, or a verb of the person,
-    has in hand right now: nobody waits for a lock.
-    """
-    due = MeetingTimer.objects.due(now).exclude(pk__in=_quarantine.current())
-    ids = due.order_by("escalates_at").values_list("pk", flat=True)
-    if not connection.features.has_select_for_update_skip_locked:
-        return list(ids[:batch])
-    with transaction.atomic():
-        return list(ids.select_for_update(skip_locked=True, no_key=True)[:batch])
+    """The timers that are longest past their escalation time."""
+    return list(_longest_due(now).values_list("pk", flat=True)[:batch])
+
+
+def _longest_due(now: datetime) -> QuerySet[MeetingTimer]:
+    return MeetingTimer.objects.due(now).exclude(pk__in=_quarantine.current()).order_by("escalates_at")
 
 
 def next_deadline() -> datetime | None:
@@ -111,22 +123,24 @@ def next_deadline() -> datetime | None:
     return earliest[0] if earliest else None
 
 
-def expire(ids: Sequence[UUID]) -> CycleResult:
-    """Expire those that are still due, and open or join an incident for each.
+def expire(chosen: Sequence[UUID] | int) -> CycleResult:
+    """Expire those of these timers that are still due, or so many of the longest due, and open or join an incident for each.
 
     A batch that raises is done again row by row, so that a broken row stands alone (P14).
     """
-    if not ids:
+    if not chosen:
         return CycleResult()
     try:
-        return _announced(_expire(ids))
+        result = _announced(_stamp_and_hand_over(chosen))
+        return replace(result, full=result.processed == chosen)
     except Exception as error:
         if is_transient(error):
             raise
-        logger.exception("A batch of %d timers failed; taking them one by one", len(ids))
-    total = CycleResult()
+        logger.exception("A batch of timers failed; taking them one by one")
+    ids = due_ids(chosen, now=clock.now()) if isinstance(chosen, int) else chosen
+    total = CycleResult(full=len(ids) == chosen)
     for pk in ids:
-        total += _with_what_works(pk, partial(_expire, [pk]))
+        total += _with_what_works(pk, partial(_stamp_and_hand_over, [pk]))
     # Where nothing rolls back, the batch may have been stamped already: then its rows are half-done now.
     return total + repair()
 
@@ -154,21 +168,26 @@ def _left(rows: QuerySet[R]) -> list[R]:
 
 
 @retry_transient
-def _expire(ids: Sequence[UUID], *, detail: Detail = Detail.ALL) -> tuple[CycleResult, list[SosEvent]]:
+def _stamp_and_hand_over(
+    chosen: Sequence[UUID] | int, *, detail: Detail = Detail.ALL
+) -> tuple[CycleResult, list[SosEvent]]:
     """The compare-and-swap over the batch, and all that follows for its winners, in one transaction.
 
-    The update looks at the escalation time again: a timer extended since the look-up does not match (P1). On
+    The update looks at the escalation time again: a timer extended since a look-up does not match (P1). On
     MongoDB, where nothing rolls back, a token stays on the row until all is written; `repair` finds it by that.
     """
     with transaction.atomic():
-        winners = _stamp(ids, now=clock.now())
+        winners = _stamp(chosen, now=clock.now())
         return _hand_over(winners, detail=detail) if winners else (CycleResult(), [])
 
 
-def _stamp(ids: Sequence[UUID], *, now: datetime) -> list[MeetingTimer]:
+def _stamp(chosen: Sequence[UUID] | int, *, now: datetime) -> list[MeetingTimer]:
     """Make those that are still due expired, and return them with their persons."""
     changes = {"status": TimerStatus.EXPIRED, "resolved_at": now}
-    due = MeetingTimer.objects.due(now).filter(pk__in=bulk.keys(ids))
+    if isinstance(chosen, int):
+        due = _longest_due(now)[:chosen]
+    else:
+        due = MeetingTimer.objects.due(now).filter(pk__in=bulk.keys(chosen))
     if has_transactions():
         winners = bulk.take(due, changes)
         models.prefetch_related_objects(winners, "person")

@@ -97,12 +97,11 @@ def open_or_join(triggers: Sequence[Trigger], *, now: datetime) -> Opened:
 def _place(triggers: Sequence[Trigger], *, now: datetime) -> tuple[dict[UUID, SosEvent], dict[UUID, SosEvent]]:
     """The incident that each trigger opened, by incident id, and the active ones of the others, by person id."""
     rows = {trigger.incident_id: _incident(trigger, now=now) for trigger in triggers}
-    # What an earlier try left, as it stands now. All others are as they are written here: no need to read them back.
-    earlier = SosEvent.objects.in_bulk(list(rows))
     for _ in range(OPENING_ROUNDS):
-        insert_missing(SosEvent, list(rows.values()))
-        placed = SosEvent.objects.filter(pk__in=list(rows)).values_list("pk", flat=True)
-        own = {pk: earlier.get(pk) or rows[pk] for pk in placed}
+        if insert_missing(SosEvent, list(rows.values())):
+            return rows, {}
+        # Some are there from an earlier try, as they stand now, or their person has an active incident.
+        own = SosEvent.objects.in_bulk(list(rows))
         losers = [trigger.person.id for trigger in triggers if trigger.incident_id not in own]
         others = {row.person_id: row for row in SosEvent.objects.filter(open_key__in=losers)} if losers else {}
         if len(others) == len(set(losers)):

@@ -11,7 +11,7 @@ As a process: `python -m testing.carrier --port 9100 --latency 0.1 --journal var
 Other processes then use `GET /journal`, `DELETE /journal` and `POST /script`
 (`{"to": ..., "carrier": ..., "replies": [{"status": 503, "times": 3}, ...]}`).
 
-It sends no receipts; asked as one asks Twilio, it says that what it took was delivered.
+It sends no receipts; asked as one asks either of them, it says that what it took was delivered.
 """
 
 import argparse
@@ -44,6 +44,7 @@ FOREVER: Final = -1
 DRIP_SECONDS: Final = 0.05
 
 _TWILIO_MESSAGE: Final = re.compile(r"/2010-04-01/Accounts/\w+/(?:Messages|Calls)/(\w+)\.json")
+_FAST2SMS_MESSAGE: Final = re.compile(r"/dev/dlr/(\w+)")
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
@@ -131,7 +132,7 @@ class LocalCarrier:
         self._journal_file: Any = None
         self._changed = threading.Condition()
         self._entries: list[Entry] = []
-        self._sent: set[str] = set()
+        self._sent: dict[str, str] = {}
         self._count = 0
         self._scripts: dict[tuple[str | None, str | None], deque[Reply]] = {}
         self._connections = 0
@@ -246,9 +247,8 @@ class LocalCarrier:
             return self._take(_FAST2SMS, request)
         if request.method == "POST" and _is_twilio(path):
             return self._take(_TWILIO, request)
-        sent = _TWILIO_MESSAGE.fullmatch(path) if request.method == "GET" else None
-        if sent and sent[1] in self._sent:
-            return _Answer(200, _json({"sid": sent[1], "status": "delivered", "error_code": None}), delay=self.latency)
+        if request.method == "GET" and (said := self._what_became_of(path)) is not None:
+            return _Answer(200, _json(said), delay=self.latency)
         if path == "/journal" and request.method in ("GET", "DELETE"):
             return self._show_journal(clear=request.method == "DELETE")
         if path == "/script" and request.method == "POST":
@@ -273,7 +273,7 @@ class LocalCarrier:
                 connection=request.connection,
             )
             self._entries.append(entry)
-            self._sent.add(entry.message_id)
+            self._sent[entry.message_id] = to
             self._count += entry.accepted
             self._changed.notify_all()
         if self._journal_file is not None:
@@ -284,6 +284,15 @@ class LocalCarrier:
         else:
             status, body = reply.status or 200, face.error(reply)
         return _Answer(status, body, reply.headers, delay, reply.fault)
+
+    def _what_became_of(self, path: str) -> dict[str, Any] | None:
+        """What its carrier says about the message in `path`; None if that names none which was taken."""
+        if (sms := _TWILIO_MESSAGE.fullmatch(path)) and sms[1] in self._sent:
+            return {"sid": sms[1], "status": "delivered", "error_code": None}
+        if (sms := _FAST2SMS_MESSAGE.fullmatch(path)) and (to := self._sent.get(sms[1])):
+            report = {"mobile": to.removeprefix("+91"), "status": "Delivered", "status_description": "", "sms_count": 1}
+            return {"success": True, "data": [{"request_id": sms[1], "delivery_status": [report]}]}
+        return None
 
     def _next_reply(self, carrier: str, to: str) -> Reply | None:
         for key in ((carrier, to), (None, to), (carrier, None), (None, None)):

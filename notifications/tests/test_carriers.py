@@ -25,11 +25,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from notifications.carriers import routing, transport
+from notifications.carriers import fast2sms_status, routing, transport, twilio_status
 from notifications.carriers.base import Answer, Carrier, Outcome, OutgoingMessage
 from notifications.carriers.errors import FAST2SMS_ERRORS, TWILIO_ERRORS, http_error
 from notifications.carriers.fast2sms import Fast2SMSCarrier
 from notifications.carriers.loop import CarrierLoop
+from notifications.carriers.receipt import Receipt
 from notifications.carriers.simulated import SimulatedCarrier
 from notifications.carriers.twilio import VALIDITY_PERIOD, TwilioCarrier
 from testing.carrier import ACCOUNT_SID, API_KEY, AUTH_TOKEN, FOREVER, LocalCarrier, Reply
@@ -239,6 +240,22 @@ def test_fast2sms_key_is_not_replaced_by_a_netrc_entry(
     monkeypatch.setenv("NETRC", str(netrc))
     send(fast2sms(local.url), message())
     assert local.journal()[0].headers["authorization"] == API_KEY
+
+
+def test_the_local_carrier_asked_later_says_that_what_it_took_was_delivered(local: LocalCarrier) -> None:
+    """Or benchmarks would measure a carrier that never knows of a message, about which each is asked for three times."""
+    british, indian = twilio(local.url), fast2sms(local.url)
+    abroad = send(british, message(BRITAIN)).carrier_message_id
+    at_home = send(indian, message(INDIA)).carrier_message_id
+
+    def asked(sid: str, request_id: str) -> list[Receipt | None]:
+        return [
+            LOOP.run(twilio_status.fetch_status(british.transport, british.auth, sid)),
+            LOOP.run(fast2sms_status.fetch_status(indian.transport, indian.headers, request_id, to=INDIA)),
+        ]
+
+    assert asked(abroad, at_home) == [Receipt("delivered")] * 2
+    assert asked("SM" + "0" * 32, "0" * 15) == [None, None]
 
 
 def test_simulated_accepts_everything_and_names_the_attempt() -> None:

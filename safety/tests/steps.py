@@ -29,7 +29,7 @@ EXPIRY_STEPS = {
     "after alerted_at": Step("sos.incidents._alert"),
     "before the token is cleared": Step("sos.incidents.open_or_join"),
     "before the commit": Step("safety.expiry._hand_over"),
-    "after the commit": Step("safety.expiry._expire"),
+    "after the commit": Step("safety.expiry._stamp_and_hand_over"),
 }
 
 PROMPT_STEPS = {

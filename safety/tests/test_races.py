@@ -4,7 +4,7 @@ import random
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -35,16 +35,16 @@ VERBS: dict[str, tuple[Verb, TimerStatus]] = {
 }
 
 
-def between_lookup_and_update(monkeypatch: pytest.MonkeyPatch, act: Callable[[Sequence[UUID]], object]) -> None:
-    """The barrier: a cycle that has looked up what is due does not go on before `act` has happened."""
-    look_up = expiry.due_ids
+def just_before_the_update(monkeypatch: pytest.MonkeyPatch, act: Callable[[Sequence[UUID]], object]) -> None:
+    """The barrier: a cycle does not update what is due before `act` has happened to it; where it looks first, it has looked."""
+    stamp = expiry._stamp
 
-    def due_ids(batch: int, *, now: object) -> list[UUID]:
-        ids = look_up(batch, now=clock.now())
-        act(ids)
-        return ids
+    def barrier(chosen: Sequence[UUID] | int, *, now: datetime) -> list[MeetingTimer]:
+        if due := expiry.due_ids(1000, now=now):
+            act(due)
+        return stamp(chosen, now=now)
 
-    monkeypatch.setattr(expiry, "due_ids", due_ids)
+    monkeypatch.setattr(expiry, "_stamp", barrier)
 
 
 def again(armed: Sequence[MeetingTimer]) -> None:
@@ -80,10 +80,12 @@ def test_p1_a_thousand_successes_between_lookup_and_update_are_never_overwritten
         assert set(ids) == {timer.pk for timer in armed}
         answers.extend(act(timer) for timer in armed)
 
-    between_lookup_and_update(monkeypatch, everybody_acts)
+    just_before_the_update(monkeypatch, everybody_acts)
     for _ in range(1000 // wave):
         again(armed)
         assert expiry.cycle(batch=wave + 1) == expiry.CycleResult()
+        # Nor that of a worker which had found them before.
+        assert expiry.expire([timer.pk for timer in armed]) == expiry.CycleResult()
         rows = MeetingTimer.objects.values_list("status", "expiry_token")
         assert set(rows) == {(status.value, None)}
     assert len(answers) == 1000
@@ -124,7 +126,7 @@ def test_p1_an_extension_that_would_end_in_the_past_is_refused_and_the_timer_exp
                 extend(timer)
             refusals.append(refused.value)
 
-    between_lookup_and_update(monkeypatch, everybody_extends)
+    just_before_the_update(monkeypatch, everybody_extends)
     result = expiry.cycle()
 
     assert [(refusal.status, refusal.code) for refusal in refusals] == [(409, "changed")] * LOST
@@ -140,7 +142,7 @@ def test_p1_a_timer_extended_after_the_lookup_expires_at_its_new_deadline_only(
     """P1: "the deadline it replaced" raises no alarm; the new one does."""
     armed = timers_for(people(3), escalates_at=wall.now - timedelta(seconds=5))
     with monkeypatch.context() as patched:
-        between_lookup_and_update(patched, lambda _: [extend(timer) for timer in armed])
+        just_before_the_update(patched, lambda _: [extend(timer) for timer in armed])
         expiry.cycle()
     assert_no_alarm(armed)
     wall.move(minutes=15, seconds=-5.001)
@@ -298,18 +300,19 @@ def test_p2_two_batches_over_the_same_ids_make_one_incident_each(transactional_d
     assert_one_incident_each(armed)
 
 
+@pytest.mark.parametrize(
+    "look", [lambda _ids: expiry.cycle(), expiry.expire], ids=["holds", "held after they were found"]
+)
 @pytest.mark.parametrize("kept", [True, False])
 def test_p1_p14_a_row_that_another_transaction_holds_keeps_nobody_elses_alarm_waiting(
-    kept: bool, transactional_db: None
+    kept: bool, look: Callable[[Sequence[UUID]], expiry.CycleResult], transactional_db: None
 ) -> None:
     """P1, P14: a process frozen, or only slow, inside its transaction costs the other timers nothing."""
     held, *others = armed = timers_for(people(4), escalates_at=clock.now())
     ids = [timer.pk for timer in armed]
     later = clock.now() + timedelta(minutes=15)
     with in_hand(MeetingTimer.objects.filter(pk=held.pk), keep=kept, expires_at=later, escalates_at=later):
-        assert set(expiry.due_ids(10, now=clock.now())) == {timer.pk for timer in others}
-        # Also for a worker that looked before the other began to hold it.
-        assert expiry.expire(ids) == expiry.CycleResult(processed=3, incidents_opened=3)
+        assert look(ids) == expiry.CycleResult(processed=3, incidents_opened=3)
     expiry.cycle()
     assert_one_incident_each(others if kept else armed)
     if kept:
