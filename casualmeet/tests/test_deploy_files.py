@@ -23,7 +23,10 @@ KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 COMMON = DEPLOY / "systemd" / "casualmeet-.service.d" / "10-common.conf"
 # Not of this product, but of the images and tools that the files are for.
-OTHERS = {"POSTGRES_USER", "POSTGRES_DB", "POSTGRES_PASSWORD", "CASUALMEET_VERSION", "TLS_DIRECTORY"}
+OTHERS = {
+    *("POSTGRES_USER", "POSTGRES_DB", "POSTGRES_PASSWORD", "POSTGRES_SHARED_BUFFERS"),
+    *("CASUALMEET_VERSION", "TLS_DIRECTORY"),
+}
 LONGEST_CALL = claims.LONGEST_CALL.total_seconds()
 LONGEST_REQUEST = settings.SHUTDOWN_SECONDS + shutdown.SOCKETS_SECONDS
 
