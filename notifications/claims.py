@@ -5,22 +5,21 @@ Every step is one conditional update, so that any number of dispatchers share th
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from operator import attrgetter
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from django.db import models, transaction
 
 from casualmeet import bulk, logs
 from casualmeet.db import has_transactions, insert_missing, retry_transient
-from notifications import composing, health, optouts, retrying, subscriptions
+from notifications import composing, health, optouts, outbox, retrying, subscriptions
 from notifications.carriers import routing
 from notifications.carriers.base import ErrorClass, OutgoingMessage, PushTarget
 from notifications.health import Circuits
 from notifications.models import AttemptOutcome, Channel, Delivery, DeliveryAttempt, DeliveryStatus, Priority
-from notifications.outbox import WENT_OUT
 from notifications.retrying import Plan
 
 logger = logging.getLogger(__name__)
@@ -32,6 +31,7 @@ LONGEST_ASKING = timedelta(seconds=5)
 LONGEST_CALL = LONGEST_ASKING + timedelta(seconds=26)
 FOLLOW_DELAY = timedelta(seconds=1)
 LEASE_OVER = {"lease_token": None, "lease_until": None}
+NEVER = (DeliveryStatus.DEAD, DeliveryStatus.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,7 @@ def hand_back(jobs: Sequence[Job], *, now: datetime) -> None:
         DeliveryAttempt.objects.filter(
             pk__in=bulk.keys([job.attempt.pk for job in jobs]), outcome=AttemptOutcome.OPEN
         ).delete()
-        held = Delivery.objects.filter(
-            pk__in=bulk.keys([job.delivery.pk for job in jobs]),
-            status=DeliveryStatus.SENDING,
-            lease_token__in={job.delivery.lease_token for job in jobs},
-        )
+        held = _ours([job.delivery for job in jobs])
         for cancelled, changes in (
             (True, {"status": DeliveryStatus.CANCELLED, "finished_at": now}),
             (False, {"status": DeliveryStatus.QUEUED}),
@@ -120,6 +116,13 @@ def hand_back(jobs: Sequence[Job], *, now: datetime) -> None:
 def mine(delivery: Delivery) -> models.QuerySet[Delivery]:
     """The delivery, as long as its lease is still the one it was taken under."""
     return Delivery.objects.filter(pk=delivery.pk, status=DeliveryStatus.SENDING, lease_token=delivery.lease_token)
+
+
+def _ours(deliveries: Collection[Delivery]) -> models.QuerySet[Delivery]:
+    """Those whose lease is still the one they were taken under."""
+    tokens = {delivery.lease_token for delivery in deliveries}
+    ids = bulk.keys([delivery.pk for delivery in deliveries])
+    return Delivery.objects.filter(pk__in=ids, status=DeliveryStatus.SENDING, lease_token__in=tokens)
 
 
 def put_back(held: models.QuerySet[Delivery], plan: Plan, *, number: int) -> int:
@@ -158,22 +161,24 @@ def _ready(deliveries: list[Delivery], *, now: datetime) -> list[Delivery]:
         if delivery.channel == Channel.SMS and delivery.address in stopped:
             _bury(delivery, error_class="opt_out", detail="This number sent STOP.", now=now)
         elif delivery.send_before and delivery.send_before <= now:
-            _end(delivery, DeliveryStatus.CANCELLED, now=now)
-        elif delivery.follows_id is None or _may_follow(delivery, delivery.follows_id, now=now):
+            _end([delivery], DeliveryStatus.CANCELLED, now=now)
+        else:
             ready.append(delivery)
-    return ready
+    return _without_early(ready, now=now) if any(delivery.follows_id for delivery in ready) else ready
 
 
-def _may_follow(delivery: Delivery, leader_id: UUID, *, now: datetime) -> bool:
-    """Whether its predecessor went out; if that is still open it waits, if it never will it is dropped."""
-    leader = Delivery.objects.filter(pk=leader_id)
-    if leader.filter(WENT_OUT).exists():
-        return True
-    if leader.filter(status__in=[DeliveryStatus.DEAD, DeliveryStatus.CANCELLED]).exists():
-        _end(delivery, DeliveryStatus.CANCELLED, now=now)
-    else:
-        mine(delivery).update(status=DeliveryStatus.QUEUED, next_attempt_at=now + FOLLOW_DELAY)
-    return False
+def _without_early(deliveries: list[Delivery], *, now: datetime) -> list[Delivery]:
+    """Those whose predecessor went out, or that have none; where it is still open they wait, where it never will they are
+    dropped.
+    """
+    leaders = {delivery.follows_id for delivery in deliveries if delivery.follows_id}
+    known = dict(Delivery.objects.filter(pk__in=bulk.keys(leaders)).values_list("pk", "status"))
+    gone = outbox.went_out(known)
+    dropped = {pk for pk, status in known.items() if status in NEVER} - gone
+    _end([delivery for delivery in deliveries if delivery.follows_id in dropped], DeliveryStatus.CANCELLED, now=now)
+    waiting = [delivery for delivery in deliveries if delivery.follows_id in leaders - gone - dropped]
+    _ours(waiting).update(status=DeliveryStatus.QUEUED, next_attempt_at=now + FOLLOW_DELAY, **LEASE_OVER)
+    return [delivery for delivery in deliveries if delivery.follows_id is None or delivery.follows_id in gone]
 
 
 def _with_doubts(jobs: list[Job]) -> list[Job]:
@@ -245,8 +250,9 @@ def _bury(delivery: Delivery, *, error_class: ErrorClass, detail: str, now: date
         error_class=error_class,
         detail=detail[:300],
     )
-    _end(delivery, DeliveryStatus.DEAD, now=now)
+    _end([delivery], DeliveryStatus.DEAD, now=now)
 
 
-def _end(delivery: Delivery, status: DeliveryStatus, *, now: datetime) -> None:
-    mine(delivery).update(status=status, finished_at=now, **LEASE_OVER)
+def _end(deliveries: Collection[Delivery], status: DeliveryStatus, *, now: datetime) -> None:
+    if deliveries:
+        _ours(deliveries).update(status=status, finished_at=now, **LEASE_OVER)

@@ -28,6 +28,7 @@ from notifications.carriers.loop import CarrierLoop
 from notifications.claims import LONGEST_ASKING, Job, claim_jobs, first_due, hand_back, others_due
 from notifications.lanes import Lane
 from notifications.models import Channel, DeliveryAttempt, Priority
+from notifications.pacing import Pace, Portion
 from notifications.recovery import recover_leases
 from ops import beats
 from ops.worker import run_cycles
@@ -43,9 +44,8 @@ MOST_REST_SECONDS = 0.2
 SWITCH_SECONDS = 0.0005
 # While enough waits in memory to keep the slots busy: a batch costs nearly the same, whatever its size.
 GATHER_LONGER_SECONDS = 0.03
-# What is claimed ahead fills a slot the moment it falls free. At least as many as there are slots; for what is no SOS
-# also what goes out in this time.
-AHEAD_SECONDS = 0.3
+# What is claimed ahead fills a slot the moment it falls free. At least as many as there are slots; for what is no SOS also
+# what goes out in a moment.
 MOST_AHEAD = 500
 CLOSING_LOOK_SECONDS = 0.2
 
@@ -88,6 +88,7 @@ class Dispatcher:
         self._unstored: list[Result] = []
         self._recovered_at = 0.0
         self._pace = Pace()
+        self._portions = {True: Portion(), False: Portion()}
 
     @property
     def busy(self) -> bool:
@@ -149,7 +150,15 @@ class Dispatcher:
     def _claim(self, *, urgent: bool, now: datetime) -> int:
         """Fill the slots of one lane, and what it claims ahead; returns with how many."""
         ahead = self.concurrency if urgent else max(self.concurrency, min(MOST_AHEAD, self._pace.in_time))
-        jobs = claim_jobs(self.concurrency + ahead - self._in_flight[urgent], urgent=urgent, now=now)
+        portion = self._portions[urgent]
+        wanted = min(portion.most, self.concurrency + ahead - self._in_flight[urgent])
+        began = time.monotonic()
+        try:
+            jobs = claim_jobs(wanted, urgent=urgent, now=now)
+        except Exception:
+            portion.failed(wanted)
+            raise
+        portion.claimed(len(jobs), seconds=time.monotonic() - began)
         self._submit(jobs, urgent=urgent)
         return len(jobs)
 
@@ -203,26 +212,6 @@ class Dispatcher:
         return len(results)
 
 
-class Pace:
-    """How many calls end in a second, averaged over the last cycles."""
-
-    def __init__(self) -> None:
-        self._per_second = 0.0
-        self._noted_at = time.monotonic()
-
-    def note(self, ended: int) -> None:
-        """So many since the last time."""
-        now = time.monotonic()
-        latest = ended / max(now - self._noted_at, GATHER_SECONDS)
-        self._per_second = (self._per_second + latest) / 2
-        self._noted_at = now
-
-    @property
-    def in_time(self) -> int:
-        """How many that makes in AHEAD_SECONDS."""
-        return int(self._per_second * AHEAD_SECONDS)
-
-
 def run(stop: threading.Event, *, poll_seconds: float, concurrency: int | None = None) -> None:
     """Dispatch until `stop`, then finish the calls that are out and hand back the rest.
 
@@ -272,8 +261,9 @@ def _store(results: list[Result]) -> None:
     """All in one transaction; where one of them can't be stored, it alone is left to its lease (P14)."""
     answered = [(result.job, result.answer) for result in results if result.answer is not None]
     for result in results:
-        if result.answer is None:
+        if result.found is not None:
             _store_alone(result)
+    _store_unbegun([result for result in results if result.answer is None and result.found is None])
     if not answered:
         return
     try:
@@ -285,6 +275,18 @@ def _store(results: list[Result]) -> None:
         for result in results:
             if result.answer is not None:
                 _store_alone(result)
+
+
+def _store_unbegun(results: list[Result]) -> None:
+    """Handed back together: they come in numbers when the database is slow, which one by one would make it slower."""
+    try:
+        hand_back([result.job for result in results], now=clock.now())
+    except Exception as error:
+        if is_transient(error):
+            raise
+        logger.exception("Handing back %d deliveries failed; handing them back one by one", len(results))
+        for result in results:
+            _store_alone(result)
 
 
 def _store_alone(result: Result) -> None:

@@ -3,7 +3,7 @@
 A delivery's key follows from what it is for, so that queueing it twice is the same as once.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -11,15 +11,15 @@ from uuid import UUID, uuid5
 
 from django.db.models import Case, Count, F, Max, Q, QuerySet, Value, When
 
+from casualmeet import bulk
 from casualmeet.db import has_transactions, insert_missing
 from notifications import live, wake
-from notifications.models import AttemptOutcome, Channel, Delivery, DeliveryStatus, Priority
+from notifications.models import AttemptOutcome, Channel, Delivery, DeliveryAttempt, DeliveryStatus, Priority
 
 NAMESPACE = UUID("6f4d1d5c-0f5e-4b7c-9b0e-3c1c2a7d9e10")
 
 PENDING = [DeliveryStatus.HELD, DeliveryStatus.QUEUED]
 TAKEN = [DeliveryStatus.ACCEPTED, DeliveryStatus.DELIVERED]
-WENT_OUT = Q(status__in=TAKEN) | Q(attempts__outcome__in=[AttemptOutcome.ACCEPTED, AttemptOutcome.UNKNOWN])
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,16 +211,29 @@ def _cancel(deliveries: QuerySet[Delivery], *, now: datetime) -> int:
     )
 
 
+def went_out(statuses: Mapping[UUID, str]) -> set[UUID]:
+    """Those of these deliveries, given with their status, that a carrier took, or may have.
+
+    Not by a join: MongoDB would make it over all deliveries that there are.
+    """
+    taken = {pk for pk, status in statuses.items() if status in TAKEN}
+    others = statuses.keys() - taken
+    if not others:
+        return taken
+    tried = DeliveryAttempt.objects.filter(
+        delivery__in=bulk.keys(others), outcome__in=[AttemptOutcome.ACCEPTED, AttemptOutcome.UNKNOWN]
+    )
+    return taken | set(tried.values_list("delivery_id", flat=True))
+
+
 def possibly_sent(incident_id: UUID, *, kinds: Sequence[str]) -> list[Delivery]:
     """The incident's deliveries that went out, or may have, or are just being sent.
 
     One per recipient: the first that went out, else the first.
     """
-    rows = (
-        Delivery.objects.filter(incident_id=incident_id, kind__in=kinds)
-        .filter(WENT_OUT | Q(status=DeliveryStatus.SENDING))
-        .order_by("created_at", "id")
-    )
+    rows = list(Delivery.objects.filter(incident_id=incident_id, kind__in=kinds).order_by("created_at", "id"))
+    gone = went_out({row.pk: row.status for row in rows})
+    rows = [row for row in rows if row.pk in gone or row.status == DeliveryStatus.SENDING]
     first: dict[UUID | None, Delivery] = {}
     for row in sorted(rows, key=lambda row: row.status == DeliveryStatus.SENDING):
         first.setdefault(row.recipient_id, row)

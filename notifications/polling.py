@@ -118,8 +118,7 @@ def _claim(limit: int, *, now: datetime) -> list[DeliveryAttempt]:
     due = DeliveryAttempt.objects.filter(poll_at__lte=now)
     if not due.exists():  # mostly; on SQLite a transaction would keep all writers waiting for nothing
         return []
-    due = due.select_related("delivery").order_by("poll_at")
-    due = due.select_for_update(skip_locked=True, no_key=True, of=("self",))
+    due = due.prefetch_related("delivery").order_by("poll_at").select_for_update(skip_locked=True, no_key=True)
     with transaction.atomic():
         groups: dict[timedelta | None, list[DeliveryAttempt]] = defaultdict(list)
         for attempt in due[:limit]:

@@ -93,7 +93,7 @@ def record_all(
             return 0
         # What follows bears being done again, so it does no harm that this also finds what had the same word before.
         told = DeliveryAttempt.objects.filter(pk__in=attempt_ids, carrier=carrier, receipt=status)
-        attempts = list(told.select_related("delivery"))
+        attempts = list(told.prefetch_related("delivery"))
         if rank >= FINAL:
             queued = _follow_all(attempts, now=now)
     if queued:
@@ -112,7 +112,7 @@ def settle(attempt_ids: Iterable[UUID], *, now: datetime) -> None:
     if not ids:
         return
     final = DeliveryAttempt.objects.filter(pk__in=ids, receipt_rank__gte=FINAL)
-    _follow_all(list(final.select_related("delivery")), now=now)
+    _follow_all(list(final.prefetch_related("delivery")), now=now)
 
 
 def _follow_all(attempts: Sequence[DeliveryAttempt], *, now: datetime) -> bool:

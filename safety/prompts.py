@@ -63,7 +63,7 @@ def send_due(now: datetime, limit: int = BATCH) -> int:
     that raises is done again row by row, so that a broken row stands alone (P14).
     """
     due = _open(now).filter(next_prompt_at__lte=now).order_by("next_prompt_at")
-    timers = list(due.select_related("person")[:limit])
+    timers = list(due.prefetch_related("person")[:limit])
     if not timers:
         return 0
     try:

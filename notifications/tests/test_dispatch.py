@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -16,7 +17,7 @@ from django.db.utils import DataError, OperationalError
 
 from casualmeet import clock
 from casualmeet.db import is_transient
-from notifications import answers, claims, dispatch, outbox, recovery, retrying, wake
+from notifications import answers, claims, dispatch, outbox, pacing, recovery, retrying, wake
 from notifications.carriers import routing
 from notifications.carriers.base import Answer, Outcome, OutgoingMessage
 from notifications.carriers.fast2sms import Fast2SMSCarrier
@@ -754,6 +755,25 @@ class TestAllClears:
         assert seen(all_clear).status == follower
         assert len(carrier.accepted()) == (follower == "accepted")
 
+    def test_of_many_in_one_claim_each_all_clear_follows_its_own_alert(self, carrier: LocalCarrier, at: Hands) -> None:
+        fates = {"accepted": "accepted", "dead": "cancelled", "cancelled": "cancelled", "sending": "queued"}
+        alerts = {fate: make(f"+44770090010{number}") for number, fate in enumerate(fates)}
+        for fate, alert in alerts.items():
+            later = at.now() + timedelta(hours=1)
+            Delivery.objects.filter(pk=alert.pk).update(status=fate, lease_token=uuid4(), lease_until=later)
+        all_clears = {
+            fate: make(alert.address, kind=Kind.ALL_CLEAR, priority=Priority.SAFETY, follows_id=alert.pk)
+            for fate, alert in alerts.items()
+        }
+        alone = make("+447700900109", priority=Priority.SAFETY)
+        drain()
+        assert {fate: seen(row).status for fate, row in all_clears.items()} == fates
+        assert seen(alone).status == "accepted"
+        assert {entry.to for entry in carrier.accepted()} == {alerts["accepted"].address, alone.address}
+        waits = seen(all_clears["sending"])
+        assert (waits.lease_token, waits.lease_until) == (None, None)
+        assert waits.next_attempt_at == at.now() + claims.FOLLOW_DELAY
+
     def test_waiting_for_an_alert_costs_no_tries(self, carrier: LocalCarrier, at: Hands) -> None:
         alert = make()
         Delivery.objects.update(status="sending", lease_token=uuid4(), lease_until=at.now() + timedelta(hours=1))
@@ -997,6 +1017,97 @@ class TestProcesses:
         drain()
         assert "2nd alert" in carrier.accepted()[-1].body
         assert outcomes(row) == [("twilio", "unknown"), ("twilio", "accepted")]
+
+
+class TestASlowDatabase:
+    """A call is begun within 14 s of its claim or not at all; what was not begun is handed back, and claimed again."""
+
+    @pytest.fixture
+    def seconds(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+        """The clock of the dispatcher, which the test puts forward."""
+        elapsed = [0.0]
+        slow = SimpleNamespace(monotonic=lambda: elapsed[0], sleep=time.sleep)
+        for module in (dispatch, claims, pacing):
+            monkeypatch.setattr(module, "time", slow)
+        return elapsed
+
+    def test_p8_claims_get_so_small_that_their_calls_are_begun_in_time(
+        self, carrier: LocalCarrier, seconds: list[float], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Or all would be claimed and handed back for ever: fifty at a second each."""
+        rows = [make(f"+4477009001{number:02d}", priority=Priority.SAFETY) for number in range(60)]
+        open_attempt = claims._open_attempt
+
+        def slowly(*args: Any, **more: Any) -> Any:
+            seconds[0] += 1
+            return open_attempt(*args, **more)
+
+        monkeypatch.setattr(claims, "_open_attempt", slowly)
+        drain()
+        assert sorted(entry.to for entry in carrier.accepted()) == sorted(row.address for row in rows)
+        assert not Delivery.objects.exclude(status="accepted").exists()
+        assert seconds[0] < 3 * len(rows)
+
+    def test_p8_claims_that_the_database_gives_up_get_smaller_too(
+        self, carrier: LocalCarrier, seconds: list[float], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As PostgreSQL does with a statement that takes longer than 10 s."""
+        rows = [make(f"+4477009001{number:02d}") for number in range(40)]
+        take = claims._take
+        asked: list[int] = []
+
+        def given_up(limit: int, **more: Any) -> list[Delivery]:
+            asked.append(limit)
+            if limit > 3:
+                raise DataError("canceling statement due to statement timeout")
+            return take(limit, **more)
+
+        monkeypatch.setattr(claims, "_take", given_up)
+        dispatcher = Dispatcher(concurrency=25)
+        for _ in range(5):
+            with contextlib.suppress(DataError):
+                dispatcher.cycle()
+        assert [limit for limit in asked if limit > 3] == [50, 25, 12, 6]
+        wait_until(carrier.accepted, timeout=10)
+        dispatcher.close()
+        assert {entry.to for entry in carrier.accepted()} <= {row.address for row in rows}
+
+    def test_what_was_not_begun_is_handed_back_together(
+        self, carrier: LocalCarrier, seconds: list[float], django_assert_max_num_queries: Any
+    ) -> None:
+        rows = [make(f"+4477009001{number:02d}") for number in range(20)]
+        dispatcher = Dispatcher(concurrency=25)
+        jobs = claims.claim_jobs(25, urgent=True, now=clock.now())
+        with django_assert_max_num_queries(8):
+            dispatch._store([dispatch.Result(job) for job in jobs])
+        dispatcher.close()
+        assert {(seen(row).status, seen(row).lease_token) for row in rows} == {("queued", None)}
+        assert not DeliveryAttempt.objects.exists()
+        assert carrier.journal() == []
+
+
+@pytest.mark.parametrize(
+    ("course", "most"),
+    [
+        ([], pacing.MOST_CLAIMED),
+        ([(50, 50.0)], 3),
+        ([(50, 50.0), (3, 3.0)], 6),
+        ([(50, 50.0), (3, 3.0), (6, 6.0)], 3),
+        ([(1, 60.0)], 1),
+        ([(0, 60.0)], 1),
+        ([(50, 50.0), *[(3, 0.1)] * 20], pacing.MOST_CLAIMED),
+        ([(50, None)], 25),
+        ([(50, None)] * 20, 1),
+    ],
+)
+def test_a_portion_follows_the_time_that_claims_take(course: list[tuple[int, float | None]], most: int) -> None:
+    portion = pacing.Portion()
+    for count, seconds in course:
+        if seconds is None:
+            portion.failed(count)
+        else:
+            portion.claimed(count, seconds=seconds)
+    assert portion.most == most
 
 
 def test_the_drain_does_not_spin_while_a_slow_call_is_out(carrier: LocalCarrier) -> None:
