@@ -224,6 +224,9 @@ def _p3(evidence: Evidence, found: Findings) -> None:
         found.checked["P3"] += 1
         incident = evidence.incidents[contact.incident_id]
         mine = alerts[contact.incident_id, contact.pk]
+        if not mine and incident.status == SosStatus.RESOLVED and incident.alerted_at is None:
+            # The person said safe before a crash amid the opening was repaired: then nobody is to be alarmed any more.
+            continue
         if not any(_reached_or_explained(evidence, delivery, incident) for delivery in mine):
             states = [(delivery.status, delivery.channel, delivery.wave) for delivery in mine]
             found.broken["P3"].append(f"{contact.phone} in incident {incident.pk}: {states or 'no alert'}")

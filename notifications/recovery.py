@@ -8,7 +8,7 @@ from casualmeet.db import retry_transient
 from notifications import receipts, retrying
 from notifications.answers import acceptance
 from notifications.carriers.base import Answer, Outcome
-from notifications.claims import LEASE_OVER, mine, put_back
+from notifications.claims import LEASE, LEASE_OVER, mine, put_back
 from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, DeliveryStatus
 from ops import metrics
 
@@ -56,4 +56,17 @@ def _recover_without_open_attempt(delivery: Delivery, held: models.QuerySet[Deli
         return taken
     if delivery.cancel_requested:
         return held.update(status=DeliveryStatus.CANCELLED, finished_at=now, **LEASE_OVER)
-    return held.filter(cancel_requested=False).update(status=DeliveryStatus.QUEUED, **LEASE_OVER)
+    answered = _attempt_of_this_lease(delivery)
+    if answered is None:
+        return held.filter(cancel_requested=False).update(status=DeliveryStatus.QUEUED, **LEASE_OVER)
+    plan = retrying.plan(delivery, carrier=answered.carrier, answer=Answer(Outcome(answered.outcome)), now=now)
+    if plan is None:
+        return held.filter(cancel_requested=False).update(status=DeliveryStatus.DEAD, finished_at=now, **LEASE_OVER)
+    return put_back(held, plan, number=answered.number)
+
+
+def _attempt_of_this_lease(delivery: Delivery) -> DeliveryAttempt | None:
+    """It begins with the lease. What follows from its answer is not written yet, or there would be no lease any more."""
+    if delivery.lease_until is None:
+        return None
+    return delivery.attempts.filter(started_at__gte=delivery.lease_until - LEASE).order_by("-number").first()

@@ -198,6 +198,60 @@ class TestP6DeadDispatchers:
         assert "2nd alert" not in entry.body
         assert outcomes(row) == [("twilio", "accepted")]
 
+    @pytest.mark.parametrize(
+        ("to", "outcome", "status", "carrier_next", "repeat"),
+        [
+            (BRITISH, "unknown", "queued", "twilio", 1),
+            (BRITISH, "transient", "queued", "twilio", 0),
+            (BRITISH, "permanent", "dead", "", 0),
+            (INDIAN, "unknown", "queued", "twilio", 1),
+            (INDIAN, "permanent", "queued", "twilio", 0),
+        ],
+    )
+    def test_p7_a_crash_between_an_answer_and_what_follows_from_it_costs_neither_the_try_nor_the_word_about_repeats(
+        self,
+        *,
+        to: str,
+        outcome: str,
+        status: str,
+        carrier_next: str,
+        repeat: int,
+        carrier: LocalCarrier,
+        at: Hands,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Where nothing rolls back: the attempt has its outcome, the delivery is still held."""
+        row = make(to)
+        self.crash(monkeypatch)
+        row.attempts.update(outcome=outcome, finished_at=at.now())
+        at.forward(LEASE.total_seconds() + 1)
+        assert recovery.recover_leases(at.now()) == 1
+        now = seen(row)
+        assert (now.status, now.carrier, now.repeat, now.lease_token) == (status, carrier_next, repeat, None)
+        assert now.attempt_count == (status == "queued")
+        if status == "queued":
+            at.forward(60)
+            drain()
+            (entry,) = carrier.accepted()
+            assert ("2nd alert" in entry.body) == bool(repeat)
+            assert [(one.number, one.outcome) for one in row.attempts.order_by("number")] == [
+                (1, outcome),
+                (2, "accepted"),
+            ]
+
+    def test_p6_what_earlier_leases_were_answered_does_not_count_for_one_without_an_attempt(
+        self, carrier: LocalCarrier, at: Hands, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A dead letter that a moderator tries again counts its tries from the start."""
+        row = make()
+        self.crash(monkeypatch)
+        row.attempts.update(outcome="unknown", finished_at=at.now())
+        at.forward(1)
+        Delivery.objects.update(lease_token=uuid4(), lease_until=at.now() + LEASE, attempt_count=0)
+        at.forward(LEASE.total_seconds() + 1)
+        assert recovery.recover_leases(at.now()) == 1
+        assert (seen(row).status, seen(row).repeat, seen(row).attempt_count) == ("queued", 0, 0)
+
     def test_p6_in_india_the_take_over_goes_through_the_other_carrier_at_once(
         self, carrier: LocalCarrier, at: Hands, monkeypatch: pytest.MonkeyPatch
     ) -> None:
