@@ -213,3 +213,21 @@ def test_a_repeat_after_a_lost_answer_is_none(course: Course):
     DeliveryAttempt.objects.update(outcome=AttemptOutcome.UNKNOWN)
     course.send(course.alert, text="Help, 2nd alert", seconds=9.0)
     assert course.broken() == set()
+
+
+@pytest.mark.parametrize(
+    ("changes", "broken"),
+    [
+        ({"status": "resolved", "alerted_at": None, "open_key": None}, set()),
+        ({"status": "resolved", "open_key": None}, {"P3"}),
+        ({"alerted_at": None}, {"P3"}),
+    ],
+)
+def test_no_alert_is_missed_where_all_was_well_before_it_could_be_made(
+    course: Course, changes: dict[str, Any], broken: set[str]
+):
+    """A crash amid the opening, and the person said safe before the repair; but never of an alarm that is on."""
+    course.alert.delete()
+    course.requests.clear()
+    SosEvent.objects.update(**changes, resolved_at=course.at + timedelta(seconds=5))
+    assert course.broken() == broken
