@@ -86,7 +86,10 @@ def claim_jobs(limit: int, *, urgent: bool, now: datetime) -> list[Job]:
             return []
         surroundings = Surroundings(health.circuits(now), _push_targets(ready), start_by)
         jobs = [job for delivery in ready if (job := _open_attempt(delivery, surroundings, now=now))]
-        insert_missing(DeliveryAttempt, [job.attempt for job in jobs])
+        # Later none of the calls will be begun; all are handed back, and without a transaction a crash before would leave
+        # attempts that stay open.
+        if time.monotonic() <= start_by:
+            insert_missing(DeliveryAttempt, [job.attempt for job in jobs])
     return _with_doubts(jobs)
 
 

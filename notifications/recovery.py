@@ -28,12 +28,18 @@ def recover_leases(now: datetime) -> int:
 
 
 def _recover(delivery: Delivery, *, now: datetime) -> int:
-    open_attempts = DeliveryAttempt.objects.filter(delivery=delivery, outcome=AttemptOutcome.OPEN)
-    unknown = open_attempts.first()
+    open_attempts = list(delivery.attempts.filter(outcome=AttemptOutcome.OPEN))
     held = mine(delivery).filter(lease_until__lt=now)
-    if unknown is None:
+    if not held.exists():
+        return 0  # somebody else was quicker, and the attempts may be those of a later lease
+    if not open_attempts:
         return _recover_without_open_attempt(delivery, held, now=now)
     answer = Answer(outcome=Outcome.UNKNOWN, detail="The dispatcher died before the answer was stored.")
+    # First: a crash after it leaves a lease whose attempt has its outcome, and not an attempt that stays open.
+    DeliveryAttempt.objects.filter(
+        pk__in=[attempt.pk for attempt in open_attempts], outcome=AttemptOutcome.OPEN
+    ).update(outcome=AttemptOutcome.UNKNOWN, finished_at=now, detail=answer.detail)
+    unknown = open_attempts[0]
     plan = retrying.plan(delivery, carrier=unknown.carrier, answer=answer, now=now)
     if plan is None or delivery.cancel_requested:
         end = DeliveryStatus.CANCELLED if delivery.cancel_requested else DeliveryStatus.DEAD
@@ -41,7 +47,6 @@ def _recover(delivery: Delivery, *, now: datetime) -> int:
     else:
         taken = put_back(held, plan, number=unknown.number)
     if taken:
-        open_attempts.update(outcome=AttemptOutcome.UNKNOWN, finished_at=now, detail=answer.detail)
         receipts.settle([unknown.pk], now=now)
     return taken
 
@@ -69,4 +74,7 @@ def _attempt_of_this_lease(delivery: Delivery) -> DeliveryAttempt | None:
     """It begins with the lease. What follows from its answer is not written yet, or there would be no lease any more."""
     if delivery.lease_until is None:
         return None
-    return delivery.attempts.filter(started_at__gte=delivery.lease_until - LEASE).order_by("-number").first()
+    answered = delivery.attempts.filter(started_at__gte=delivery.lease_until - LEASE).exclude(
+        outcome=AttemptOutcome.OPEN
+    )
+    return answered.order_by("-number").first()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 from uuid import UUID, uuid4
 
 import psycopg
@@ -238,6 +239,35 @@ class TestP6DeadDispatchers:
                 (1, outcome),
                 (2, "accepted"),
             ]
+
+    def test_p6_p7_a_crash_amid_the_take_over_leaves_no_attempt_open_and_keeps_the_word_about_repeats(
+        self, carrier: LocalCarrier, at: Hands, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        row = make()
+        self.crash(monkeypatch)
+        at.forward(LEASE.total_seconds() + 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(recovery, "put_back", mock.Mock(side_effect=MemoryError))
+            with pytest.raises(MemoryError):
+                recovery.recover_leases(at.now())
+        assert recovery.recover_leases(at.now()) == 1
+        assert (seen(row).status, seen(row).repeat, seen(row).attempt_count) == ("queued", 1, 1)
+        assert outcomes(row) == [("twilio", "unknown")]
+
+    def test_p6_a_take_over_leaves_the_attempt_of_a_later_lease_alone(
+        self, carrier: LocalCarrier, at: Hands, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever looked before another one took the delivery over and claimed it anew."""
+        row = make()
+        self.crash(monkeypatch)
+        at.forward(LEASE.total_seconds() + 1)
+        stale = seen(row)
+        recovery.recover_leases(at.now())
+        at.forward(retrying.UNKNOWN_DELAY.total_seconds() + 1)
+        self.crash(monkeypatch)
+        assert recovery._recover(stale, now=at.now()) == 0
+        assert outcomes(row) == [("twilio", "unknown"), ("twilio", "open")]
+        assert seen(row).status == "sending"
 
     def test_p6_what_earlier_leases_were_answered_does_not_count_for_one_without_an_attempt(
         self, carrier: LocalCarrier, at: Hands, monkeypatch: pytest.MonkeyPatch
@@ -1097,7 +1127,12 @@ class TestASlowDatabase:
             return open_attempt(*args, **more)
 
         monkeypatch.setattr(claims, "_open_attempt", slowly)
-        drain()
+        dispatcher = Dispatcher(concurrency=25)
+        assert dispatcher._claim(urgent=False, now=clock.now()) == 50
+        # Of calls that can't be begun any more no attempt is written, which a crash could leave open.
+        assert not DeliveryAttempt.objects.exists()
+        dispatcher.drain()
+        dispatcher.close()
         assert sorted(entry.to for entry in carrier.accepted()) == sorted(row.address for row in rows)
         assert not Delivery.objects.exclude(status="accepted").exists()
         assert seconds[0] < 3 * len(rows)
