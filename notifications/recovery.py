@@ -13,6 +13,7 @@ from notifications.models import AttemptOutcome, Delivery, DeliveryAttempt, Deli
 from ops import metrics
 
 RECOVERY_BATCH = 200
+DIED = "The dispatcher died before the answer was stored."
 
 
 @retry_transient
@@ -34,21 +35,26 @@ def _recover(delivery: Delivery, *, now: datetime) -> int:
         return 0  # somebody else was quicker, and the attempts may be those of a later lease
     if not open_attempts:
         return _recover_without_open_attempt(delivery, held, now=now)
-    answer = Answer(outcome=Outcome.UNKNOWN, detail="The dispatcher died before the answer was stored.")
     # First: a crash after it leaves a lease whose attempt has its outcome, and not an attempt that stays open.
     DeliveryAttempt.objects.filter(
         pk__in=[attempt.pk for attempt in open_attempts], outcome=AttemptOutcome.OPEN
-    ).update(outcome=AttemptOutcome.UNKNOWN, finished_at=now, detail=answer.detail)
+    ).update(outcome=AttemptOutcome.UNKNOWN, finished_at=now, detail=DIED)
     unknown = open_attempts[0]
-    plan = retrying.plan(delivery, carrier=unknown.carrier, answer=answer, now=now)
-    if plan is None or delivery.cancel_requested:
-        end = DeliveryStatus.CANCELLED if delivery.cancel_requested else DeliveryStatus.DEAD
-        taken = held.update(status=end, finished_at=now, **LEASE_OVER)
-    else:
-        taken = put_back(held, plan, number=unknown.number)
+    taken = _follow(delivery, held, unknown, outcome=Outcome.UNKNOWN, now=now)
     if taken:
         receipts.settle([unknown.pk], now=now)
     return taken
+
+
+def _follow(
+    delivery: Delivery, held: models.QuerySet[Delivery], attempt: DeliveryAttempt, *, outcome: Outcome, now: datetime
+) -> int:
+    """What follows for the delivery from how its attempt ended."""
+    plan = retrying.plan(delivery, carrier=attempt.carrier, answer=Answer(outcome), now=now)
+    if plan is None or delivery.cancel_requested:
+        end = DeliveryStatus.CANCELLED if delivery.cancel_requested else DeliveryStatus.DEAD
+        return held.update(status=end, finished_at=now, **LEASE_OVER)
+    return put_back(held, plan, number=attempt.number)
 
 
 def _recover_without_open_attempt(delivery: Delivery, held: models.QuerySet[Delivery], *, now: datetime) -> int:
@@ -62,12 +68,10 @@ def _recover_without_open_attempt(delivery: Delivery, held: models.QuerySet[Deli
     if delivery.cancel_requested:
         return held.update(status=DeliveryStatus.CANCELLED, finished_at=now, **LEASE_OVER)
     answered = _attempt_of_this_lease(delivery)
+    held = held.filter(cancel_requested=False)
     if answered is None:
-        return held.filter(cancel_requested=False).update(status=DeliveryStatus.QUEUED, **LEASE_OVER)
-    plan = retrying.plan(delivery, carrier=answered.carrier, answer=Answer(Outcome(answered.outcome)), now=now)
-    if plan is None:
-        return held.filter(cancel_requested=False).update(status=DeliveryStatus.DEAD, finished_at=now, **LEASE_OVER)
-    return put_back(held, plan, number=answered.number)
+        return held.update(status=DeliveryStatus.QUEUED, **LEASE_OVER)
+    return _follow(delivery, held, answered, outcome=Outcome(answered.outcome), now=now)
 
 
 def _attempt_of_this_lease(delivery: Delivery) -> DeliveryAttempt | None:
