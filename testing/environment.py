@@ -5,6 +5,7 @@ DATABASE_URL and REDIS_URL may be given in the environment, as `testing.run_suit
 """
 
 import os
+import sys
 
 from testing.processes import BASE_DIR
 from testing.servers import Mongo, Redis
@@ -60,6 +61,11 @@ FIXED = {
 os.environ.update(FIXED)
 os.environ.setdefault("DATABASE_URL", f"sqlite:///{BASE_DIR / 'var' / 'unused.sqlite3'}")
 os.environ.setdefault("REDIS_URL", "")
+
+# pytest rewrites the assertions of every test, in each of its processes: that takes longer than a fifth of the tests, and is kept
+# with the byte code, also where the environment wants none beside sources.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 _in_parallel = "PYTEST_XDIST_WORKER" in os.environ
 # Parallel workers use the same group names: on one Redis each would hear the others' events.

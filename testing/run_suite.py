@@ -47,9 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = [database for database in DATABASES if database in (options.only or DATABASES)]
     pytest_args = ["-m", "", *pytest_args]  # everything, also what `pytest` alone leaves out
     workers = 1 if options.parallel else options.workers
-    if workers > 1:
-        # Each begins with half of the tests, and takes over what the other still has to do.
-        pytest_args = ["-n", str(workers), "--dist", "worksteal", *pytest_args]
+    # Each begins with its part of the tests, and takes over what another still has to do.
+    pytest_args = ["-n", str(workers if workers > 1 else 0), "--dist", "worksteal", *pytest_args]
 
     started = time.monotonic()
     with ThreadPoolExecutor(len(chosen) if options.parallel else 1) as pool:

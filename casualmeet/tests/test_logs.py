@@ -198,6 +198,7 @@ def test_ids_and_figures_stay(text: str) -> None:
 
 
 class TestSettings:
+    @pytest.mark.processes
     def test_json_is_chosen_by_the_environment(self) -> None:
         source = "import logging, django; django.setup(); logging.getLogger('x').warning('to +919812345678\\n')"
         done = python("-c", source, LOG_FORMAT="json", DJANGO_SETTINGS_MODULE="casualmeet.settings")

@@ -773,6 +773,7 @@ def test_only_what_is_safe_is_asked_again_where_the_carrier_closed_the_connectio
     assert all((b"Content-Length: 0" in request) == (method == "POST") for request in requests_)
 
 
+@pytest.mark.slow
 @BOTH
 def test_connection_that_idled_too_long_is_replaced(
     local: LocalCarrier, name: str, monkeypatch: pytest.MonkeyPatch

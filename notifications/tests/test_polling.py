@@ -403,6 +403,7 @@ class TestPollDue:
         assert set(claimed) == due
         assert not DeliveryAttempt.objects.filter(poll_at__lte=now).exists()
 
+    @pytest.mark.slow
     def test_what_a_slow_carrier_leaves_no_time_for_is_asked_in_the_next_round(
         self, carrier: Carrier, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -367,6 +367,7 @@ def test_nodes_with_wrong_wall_clocks_fire_by_the_database_s(monkeypatch: pytest
         assert -0.2 < slot.timestamp() - started - number < 1.2
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_a_full_disk_is_told_and_the_slot_runs_once_there_is_room(
     set_clock: SetClock, caplog: pytest.LogCaptureFixture, settings: Any

@@ -30,6 +30,7 @@ def program(tmp_path: Path) -> list[str]:
     return [sys.executable, str(script)]
 
 
+@pytest.mark.processes
 def test_a_program_has_its_own_arguments_environment_session_and_code(
     program: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
