@@ -62,17 +62,20 @@ def install(http: Counted) -> None:
 
 def _take_signals(http: Counted) -> None:
     if threading.current_thread() is threading.main_thread():  # In `runserver` the reactor runs beside the reloader.
+        asked: list[int] = []
         for number in (signal.SIGTERM, signal.SIGINT):
-            _take_signal(number, http)
+            _take_signal(number, http, asked)
 
 
-def _take_signal(number: signal.Signals, http: Counted) -> None:
+def _take_signal(number: signal.Signals, http: Counted, asked: list[int]) -> None:
     theirs = signal.getsignal(number)
     if not callable(theirs):
         return
 
     def handle(signum: int, frame: FrameType | None) -> None:
-        if stopping.is_set():  # Who asks twice does not want to wait.
+        # Not by the event: a second signal may come while the first has its lock.
+        asked.append(signum)
+        if len(asked) > 1:  # Who asks twice does not want to wait.
             theirs(signum, frame)
             return
         stopping.set()

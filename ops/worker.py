@@ -3,6 +3,7 @@
 import gc
 import logging
 import math
+import queue
 import signal
 import threading
 import time
@@ -34,15 +35,23 @@ SURE_SECONDS = 1.0
 
 
 def stop_on_signals() -> threading.Event:
-    """An event that SIGTERM and SIGINT set; they interrupt nothing."""
+    """An event that SIGTERM and SIGINT set; they interrupt nothing.
+
+    A thread sets it. A handler runs in the midst of whatever the main thread does, and that may be to set this very event or
+    to wait for it: it would wait for ever for a lock that it keeps from being released.
+    """
     stop = threading.Event()
+    # To put something in takes no lock, so that a handler may.
+    came: queue.SimpleQueue[int] = queue.SimpleQueue()
 
-    def request_stop(signum: int, _frame: object) -> None:
-        logger.info("%s: finishing the cycle", signal.Signals(signum).name)
-        stop.set()
+    def tell() -> None:
+        while True:
+            logger.info("%s: finishing the cycle", signal.Signals(came.get()).name)
+            stop.set()
 
-    signal.signal(signal.SIGTERM, request_stop)
-    signal.signal(signal.SIGINT, request_stop)
+    threading.Thread(target=tell, name="signals", daemon=True).start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda signum, _frame: came.put(signum))
     return stop
 
 

@@ -367,7 +367,6 @@ def test_nodes_with_wrong_wall_clocks_fire_by_the_database_s(monkeypatch: pytest
         assert -0.2 < slot.timestamp() - started - number < 1.2
 
 
-@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_a_full_disk_is_told_and_the_slot_runs_once_there_is_room(
     set_clock: SetClock, caplog: pytest.LogCaptureFixture, settings: Any
@@ -384,6 +383,8 @@ def test_a_full_disk_is_told_and_the_slot_runs_once_there_is_room(
             Lease.objects.create(name=f"filler {number}", until=NOW)
 
     with connection.cursor() as cursor:
+        # What tests before this one deleted leaves pages that are free.
+        cursor.execute("VACUUM")
         usual = cursor.execute("PRAGMA max_page_count").fetchone()[0]
         cursor.execute(f"PRAGMA max_page_count = {cursor.execute('PRAGMA page_count').fetchone()[0]}")
         try:
