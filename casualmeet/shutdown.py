@@ -5,13 +5,14 @@ signal is taken first here, and handed on to Daphne (Twisted's reactor) when all
 concerned: elsewhere its reactor never runs, and nothing here does anything.
 """
 
+import itertools
 import json
 import logging
 import random
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -62,20 +63,19 @@ def install(http: Counted) -> None:
 
 def _take_signals(http: Counted) -> None:
     if threading.current_thread() is threading.main_thread():  # In `runserver` the reactor runs beside the reloader.
-        asked: list[int] = []
+        asked = itertools.count()
         for number in (signal.SIGTERM, signal.SIGINT):
             _take_signal(number, http, asked)
 
 
-def _take_signal(number: signal.Signals, http: Counted, asked: list[int]) -> None:
+def _take_signal(number: signal.Signals, http: Counted, asked: Iterator[int]) -> None:
     theirs = signal.getsignal(number)
     if not callable(theirs):
         return
 
     def handle(signum: int, frame: FrameType | None) -> None:
         # Not by the event: a second signal may come while the first has its lock.
-        asked.append(signum)
-        if len(asked) > 1:  # Who asks twice does not want to wait.
+        if next(asked):  # Who asks twice does not want to wait.
             theirs(signum, frame)
             return
         stopping.set()

@@ -45,10 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--parallel", action="store_true", help="all databases at the same time, each without workers")
     options, pytest_args = parser.parse_known_args(argv)
     chosen = [database for database in DATABASES if database in (options.only or DATABASES)]
-    pytest_args = ["-m", "", *pytest_args]  # everything, also what `pytest` alone leaves out
-    workers = 1 if options.parallel else options.workers
-    # Each begins with its part of the tests, and takes over what another still has to do.
-    pytest_args = ["-n", str(workers if workers > 1 else 0), "--dist", "worksteal", *pytest_args]
+    workers = 0 if options.parallel or options.workers == 1 else options.workers
+    # Everything, also what `pytest` alone leaves out.
+    pytest_args = ["-m", "", "-n", str(workers), *pytest_args]
 
     started = time.monotonic()
     with ThreadPoolExecutor(len(chosen) if options.parallel else 1) as pool:
